@@ -7,7 +7,7 @@ command line handles an interrupt before NumPy is imported.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jaxgraph.other_names import NAMES_OF_PACKAGE, no_attribute
+from jaxgraph.other_names import ADVICE_ON_NAMES, no_attribute
 
 if TYPE_CHECKING:
     from jaxgraph import (
@@ -56,8 +56,7 @@ if not TYPE_CHECKING:  # pyright sees the imports above and reports names that d
             return importlib.import_module(f"{__name__}.graph").Graph
         if name in __all__:
             return importlib.import_module(f"{__name__}.{name}")
-        there = NAMES_OF_PACKAGE.get(name)
-        raise no_attribute(f"module {__name__!r}", name, there and f"it is {there}")
+        raise no_attribute(f"module {__name__!r}", name, ADVICE_ON_NAMES.get(name))
 
     def __dir__() -> list[str]:
         return sorted(__all__)

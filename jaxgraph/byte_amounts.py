@@ -1,10 +1,11 @@
-"""Amounts of memory: "16GB", "1.5 TB", "80GiB", or bytes."""
+"""Amounts of memory: "16GB", "1.5 TB", "80GiB", or bytes; and this machine's."""
 
 import math
+import os
 import re
 from typing import Any
 
-__all__ = ["bytes_of"]
+__all__ = ["bytes_of", "host_memory", "refuse_beyond_memory"]
 
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{middle}b": base ** (power + 1)
@@ -38,6 +39,24 @@ def bytes_of(name: str, value: Any) -> int:
             "number of bytes, at least 1."
         )
     return int(amount)
+
+
+def host_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def refuse_beyond_memory(what: str, needed: int) -> None:
+    """Raises ValueError for what takes more bytes than this machine has: it would be killed.
+
+    Args:
+      what: the argument with its value.
+      needed: bytes.
+    """
+    if needed > host_memory():
+        raise ValueError(
+            f"{what}: needs {needed:,} bytes, and this machine has {host_memory():,}; expected less"
+        )
 
 
 def _number(value: Any) -> float:

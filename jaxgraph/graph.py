@@ -342,5 +342,8 @@ class Graph:
         return f"Graph({', '.join(parts)})"
 
 
+Graph.__init__ = with_our_names(Graph.__init__)
+
+
 def _field_names() -> list[str]:
     return [field.name for field in dataclasses.fields(Graph)]

@@ -142,6 +142,14 @@ def as_array(name: str, value: Any) -> np.ndarray:
         )
     try:
         array = np.asarray(value)
+    except TypeError as error:
+        if "traced array" not in str(error):
+            raise
+        raise ValueError(
+            f"{name}: got a traced array, and a Graph is on the host. Pass it as an argument: "
+            "layer(graph, x), jaxgraph.parallel.propagate(graph, message_fn, x, x, edge=w), or "
+            "under jaxgraph.parallel.spmd shard.replace(edge_weight=w)"
+        ) from error
     except ValueError as error:
         raise ValueError(
             f"{name}: cannot be made an array ({error}); are its rows equally long?"

@@ -7,11 +7,12 @@ they do not have.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
-__all__ = ["NAMES_OF_GRAPH", "NAMES_OF_PACKAGE", "no_attribute", "with_our_names"]
+__all__ = ["ADVICE_ON_NAMES", "NAMES_OF_GRAPH", "no_attribute", "refuse_names", "with_our_names"]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -36,11 +37,35 @@ _MODULES = {
     "train": "evaluate fit predict",
     "transforms": "add_self_loops random_split to_undirected",
 }
-NAMES_OF_PACKAGE: Mapping[str, str] = MappingProxyType(
-    {"Data": "jaxgraph.Graph"}
-    | {name: f"jaxgraph.{m}.{name}" for m, names in _MODULES.items() for name in names.split()}
+_INSTEAD = {
+    "RGCN RGCNConv FastRGCNConv RelGraphConv": "jaxgraph.saga.GGNN has a matrix for each edge type",
+    "NeighborLoader NeighborSampler DataLoader": "jaxgraph.train.fit trains on the whole graph",
+    "RandomLinkSplit": "jaxgraph.transforms.random_split splits nodes; edges are not split",
+    "MessagePassing": "jaxgraph.parallel.propagate takes a message function",
+    "Planetoid TUDataset": "jaxgraph.datasets.load takes the name of a data set",
+}
+ADVICE_ON_NAMES: Mapping[str, str] = MappingProxyType(
+    {"Data": "it is jaxgraph.Graph"}
+    | {
+        name: f"it is jaxgraph.{m}.{name}"
+        for m, names in _MODULES.items()
+        for name in names.split()
+    }
+    | {name: advice for names, advice in _INSTEAD.items() for name in names.split()}
 )
-"""Where the names are that are looked for in `jaxgraph` itself."""
+"""Advice on names that are looked for in `jaxgraph` or its modules and are not there."""
+
+
+def refuse_names(module: str) -> None:
+    """Makes a module refuse names that it does not have with advice.
+
+    Type checkers must not see its `__getattr__`: they would take any name for an attribute.
+    """
+
+    def refuse(name: str) -> None:
+        raise no_attribute(f"module {module!r}", name, ADVICE_ON_NAMES.get(name))
+
+    setattr(sys.modules[module], "__getattr__", refuse)  # noqa: B010
 
 
 def no_attribute(owner: str, name: str, remedy: str | None) -> AttributeError:
@@ -73,7 +98,8 @@ def with_our_names(function: Callable[Arguments, Result]) -> Callable[Arguments,
         for name in options:
             if name in NAMES_OF_GRAPH:
                 raise TypeError(
-                    f"{function.__name__} has no argument {name!r}; its name here is "
+                    f"{function.__qualname__.removesuffix('.__init__')} has no argument {name!r}; "
+                    "its name here is "
                     f"{NAMES_OF_GRAPH[name]}"
                 )
         return function(*arguments, **options)

@@ -13,6 +13,7 @@ from scipy.sparse import csgraph
 from jaxgraph import graph_facts
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph
+from jaxgraph.other_names import refuse_names
 from jaxgraph.seeds import checked_seed
 
 __all__ = [
@@ -501,3 +502,6 @@ def _mask_or_none(ids: np.ndarray, num_nodes: int) -> np.ndarray | None:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+refuse_names(__name__)

@@ -439,6 +439,10 @@ def test_a_name_that_is_not_there_leads_to_ours(name: str, message: str) -> None
 def test_arguments_and_items_of_other_libraries_lead_to_ours() -> None:
     with pytest.raises(TypeError, match=r"from_edges has no argument 'edge_attr'.* edges"):
         Graph.from_edges([0], [1], edge_attr=[[1.0]])  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match=r"^Graph has no argument 'edge_index'.* senders and rec"):
+        Graph(edge_index=[[0], [1]], num_nodes=2)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match=r"^Graph has no argument 'x'; its name here is nodes"):
+        Graph([0], [1], 2, x=[[1.0], [1.0]])  # pyright: ignore[reportCallIssue]
     with pytest.raises(ValueError, match="no field 'y'; its name here is labels"):
         build().replace(y=[0])
     graph: Any = build()

@@ -1,10 +1,11 @@
 import inspect
 import operator
+import re
 
 import pytest
 
 import jaxgraph
-from jaxgraph.other_names import NAMES_OF_PACKAGE
+from jaxgraph.other_names import ADVICE_ON_NAMES
 from tests.interpreter import run_alone
 
 # One interpreter for all; it reports the imports of each module.
@@ -48,8 +49,27 @@ def test_dir_shows_the_public_names_which_are_there():
 def test_a_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(AttributeError, match=r"no attribute 'fit': it is jaxgraph\.train\.fit"):
         _ = jaxgraph.fit  # pyright: ignore[reportAttributeAccessIssue]
-    for name, place in NAMES_OF_PACKAGE.items():
+    for name, advice in ADVICE_ON_NAMES.items():
         assert not hasattr(jaxgraph, name)
-        assert operator.attrgetter(place.removeprefix("jaxgraph."))(jaxgraph) is not None
+        (place,) = re.findall(r"jaxgraph\.([\w.]+)", advice)
+        assert operator.attrgetter(place)(jaxgraph) is not None
     with pytest.raises(AttributeError, match="no attribute 'grahp'"):
         _ = jaxgraph.grahp  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "ours"),
+    [
+        ("nn", "RGCN", r"jaxgraph\.saga\.GGNN"),
+        ("nn", "MessagePassing", r"jaxgraph\.parallel\.propagate"),
+        ("transforms", "RandomLinkSplit", r"jaxgraph\.transforms\.random_split"),
+        ("datasets", "Planetoid", r"jaxgraph\.datasets\.load"),
+        ("nn", "fit", r"it is jaxgraph\.train\.fit"),
+        ("nn", "GCM", r"'GCM'$"),
+    ],
+)
+def test_modules_name_what_they_have_instead(module: str, name: str, ours: str):
+    with pytest.raises(AttributeError, match=rf"'jaxgraph\.{module}' has no attribute .*{ours}"):
+        getattr(getattr(jaxgraph, module), name)
+    with pytest.raises(AttributeError, match=r"it is jaxgraph\.Graph|jaxgraph\.train\.fit trains"):
+        getattr(jaxgraph, "Data" if module == "nn" else "NeighborLoader")

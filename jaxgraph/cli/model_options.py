@@ -27,7 +27,9 @@ class ModelOptions:
     hidden: Annotated[
         int | None, _option(help="Width of hidden layers, per head."), Number(least=1)
     ] = None
-    layers: Annotated[int | None, _option(help="Number of layers."), Number(least=1)] = None
+    layers: Annotated[
+        int | None, _option(help="Number of layers."), Number(least=1, below=1001)
+    ] = None
     heads: Annotated[int | None, _option(help="Attention heads."), Number(least=1)] = None
     norm: Annotated[str | None, _option(help="none, batch or layer."), OneOf(NORMS)] = None
 

@@ -148,7 +148,9 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
         OneOf(BALANCES),
     ] = None
     epochs: Annotated[
-        int | None, _training_option(help="Passes over the graph, at most."), Number(least=1)
+        int | None,
+        _training_option(help="Passes over the graph, at most."),
+        Number(least=1, below=2**31),
     ] = None
     lr: Annotated[
         float | None, _training_option(help="Step size of Adam, above 0."), Number(above=0)

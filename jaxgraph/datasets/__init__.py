@@ -17,6 +17,7 @@ from jaxgraph.datasets.ogb import load_ogb, read_ogb_folder
 from jaxgraph.datasets.planetoid import load_planetoid
 from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.registry import load, names
+from jaxgraph.other_names import refuse_names
 
 __all__ = [
     "AmbiguousFileError",
@@ -46,3 +47,6 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+refuse_names(__name__)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxgraph import transforms
+from jaxgraph.byte_amounts import refuse_beyond_memory
 from jaxgraph.graph import Graph
 from jaxgraph.seeds import checked_seed
 
@@ -257,6 +258,9 @@ def _check_sizes(num_nodes: int, degree: float, num_classes: int, num_features: 
         )
     if num_features < 0:
         raise ValueError(f"num_features: got {num_features}; expected 0 or more.")
+    # Ends of edges in both directions; features, labels and masks.
+    needed = 8 * round(num_nodes * degree) + num_nodes * (4 * num_features + 7)
+    refuse_beyond_memory(f"num_nodes: {num_nodes} of degree {degree}", needed)
 
 
 def _equal_classes(num_nodes: int, num_classes: int) -> np.ndarray:

@@ -83,6 +83,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
     Raises:
         ValueError: the name or an option is unknown, or a file is missing or broken.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"name: got {name!r}; expected the text of a name. Known: {names()}.")
     if is_file_name(name, data_dir):
         _check_options(name, _FILE_OPTIONS, options)
         path = Path(name) if data_dir is None else data_folder(data_dir) / name

@@ -11,6 +11,7 @@ from jaxgraph.layout.extents import Extents, extents_of
 from jaxgraph.layout.feature_tables import count_features
 from jaxgraph.layout.halo import SMALLEST_UNIT, choose_unit, in_units
 from jaxgraph.layout.manifest import FeatureSizes, Manifest
+from jaxgraph.layout.node_tables import num_edge_types
 from jaxgraph.layout.row_lengths import RowLengths, leaving
 from jaxgraph.layout.survey import Survey
 
@@ -71,7 +72,7 @@ def describe(
         shapes=(),
         lengths=(extents.lengths,),
         has_padding=bool(extents.part_nodes.min() < node_rows),
-        num_edge_types=extents.num_edge_types,
+        num_edge_types=num_edge_types(found.graph) if isinstance(found, Survey) else 0,
         counts=extents.counts,
     )
     listed = [(name, (0, *rest), dtype) for name, rest, dtype in extents.node_data]

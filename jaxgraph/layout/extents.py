@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxgraph.layout.manifest import Counts
-from jaxgraph.layout.node_tables import edge_arrays, node_arrays, num_edge_types
+from jaxgraph.layout.node_tables import edge_arrays, node_arrays
 from jaxgraph.layout.row_lengths import EdgeLengths
 from jaxgraph.layout.survey import Survey
 
@@ -33,7 +33,6 @@ class Extents:
         "domain".
       lengths: row lengths, in as many groups per part as the mode visits edges in.
       has_repetitions: whether some edges are equal.
-      num_edge_types: the largest edge type plus one; 0: edges have no types.
       node_data, edge_data: (name, shape of a row, dtype) of arrays with a row per node or edge.
     """
 
@@ -50,7 +49,6 @@ class Extents:
     has_repetitions: bool
     node_data: tuple[tuple[str, Shape, np.dtype], ...]
     edge_data: tuple[tuple[str, Shape, np.dtype], ...]
-    num_edge_types: int = 0
 
     @property
     def num_parts(self) -> int:
@@ -79,5 +77,4 @@ def extents_of(survey: Survey) -> Extents:
         has_repetitions=survey.has_repetitions,
         node_data=kinds(node_arrays(graph, survey.degrees, nothing)),
         edge_data=kinds(edge_arrays(graph, nothing)),
-        num_edge_types=num_edge_types(graph),
     )

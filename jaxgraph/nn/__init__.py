@@ -9,6 +9,7 @@ from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.pna import PNA, PNAConv
 from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
 from jaxgraph.nn.transformer import Transformer, TransformerConv
+from jaxgraph.other_names import refuse_names
 
 __all__ = [
     "APPNP",
@@ -46,3 +47,6 @@ SAGE = GraphSAGE
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+refuse_names(__name__)

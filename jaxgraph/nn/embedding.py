@@ -49,6 +49,7 @@ class NodeEmbedding(Module):
     ) -> None:
         parameters.check_sizes(num_nodes=num_nodes, features=features)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        parameters.refuse_too_large((num_nodes, features), param_dtype)
         rows = _normal(parameters.next_key(rngs), (num_nodes, features), param_dtype)
         self.rows = nnx.Param(rows, rows="nodes")
 

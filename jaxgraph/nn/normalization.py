@@ -53,8 +53,8 @@ class BatchNorm(Module):
     ) -> None:
         parameters.check_sizes(features=features)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.scale = nnx.Param(jnp.ones((features,), param_dtype))
         self.bias = parameters.zeros(features, param_dtype)
+        self.scale = nnx.Param(jnp.ones((features,), param_dtype))
         of_statistics = jnp.promote_types(param_dtype, jnp.float32)
         self.mean = nnx.BatchStat(jnp.zeros((features,), of_statistics))
         self.var = nnx.BatchStat(jnp.ones((features,), of_statistics))
@@ -114,8 +114,8 @@ class LayerNorm(Module):
     ) -> None:
         parameters.check_sizes(features=features)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.scale = nnx.Param(jnp.ones((features,), param_dtype))
         self.bias = parameters.zeros(features, param_dtype)
+        self.scale = nnx.Param(jnp.ones((features,), param_dtype))
         self.epsilon = epsilon
 
     def __call__(self, shard: Graph | Shard, x: jax.Array, train: bool = False) -> jax.Array:

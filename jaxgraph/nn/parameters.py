@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import jax
@@ -11,6 +12,7 @@ from jax import numpy as jnp
 from jax.core import Tracer
 from jax.typing import DTypeLike
 
+from jaxgraph.byte_amounts import refuse_beyond_memory
 from jaxgraph.kinds import kind_of
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "in_dtype",
     "kernel",
     "next_key",
+    "refuse_too_large",
     "values",
     "zeros",
 ]
@@ -82,6 +85,7 @@ def _draw(
     """
     if isinstance(key, Tracer):
         return (_fan_in if is_fan_in else _glorot)(key, shape, dtype)
+    refuse_too_large(shape, dtype)
     size = shape[0] * shape[1]
     drawn = -(-size // _DRAWN_AT_ONCE) * _DRAWN_AT_ONCE
     numbers = np.asarray(jax.random.uniform(key, (drawn,), dtype, -1.0))[:size]
@@ -92,7 +96,16 @@ def _draw(
 
 def zeros(features: int, dtype: DTypeLike = jnp.float32) -> nnx.Param:
     """Makes zeros [features]."""
+    refuse_too_large((features,), dtype)
     return nnx.Param(jnp.zeros((features,), dtype))
+
+
+def refuse_too_large(shape: tuple[int, ...], dtype: DTypeLike) -> None:
+    """Raises ValueError for a parameter that this machine cannot draw, unless it is traced."""
+    if not isinstance(jnp.zeros(()), Tracer):
+        # Twice: the random bits, and the numbers made of them.
+        needed = 2 * math.prod(shape) * jnp.dtype(dtype).itemsize
+        refuse_beyond_memory(f"a parameter {list(shape)} of {jnp.dtype(dtype)}", needed)
 
 
 def values(module: nnx.Module) -> dict[str, jax.Array]:

@@ -17,7 +17,6 @@ from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
-from jaxgraph.parallel.edge_changes import refuse_stale
 from jaxgraph.parallel.edge_order import InEdgeOrder
 from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
 from pallas_kernels.pytrees import pytree
@@ -40,7 +39,6 @@ class Bipartite(OfOneBlock, InEdgeOrder):
       edge_of_slot: int32 [slots], the given edge of each slot; 0 in empty slots.
       slot_of_edge: int32 [edges], its inverse.
       receivers_first: whether the receivers are the first of the senders.
-      follows_from: the edge data that degrees follow from, or None: its own.
     """
 
     senders: NodeTable
@@ -52,12 +50,6 @@ class Bipartite(OfOneBlock, InEdgeOrder):
     edge_of_slot: jax.Array
     slot_of_edge: jax.Array
     receivers_first: bool = dataclasses.field(metadata={"static": True})
-    follows_from: Any = dataclasses.field(
-        default=None, repr=False, compare=False, metadata={"dropped": True}
-    )
-
-    def __post_init__(self) -> None:
-        refuse_stale(self, "bipartite(..., {name}=...) again, with an array by edge")
 
     def __repr__(self) -> str:
         return (

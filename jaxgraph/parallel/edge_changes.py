@@ -17,18 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["refuse_stale", "with_edge_data"]
 
-_DROPPED = (
-    "jaxgraph.layers.dropout_edge(shard, key, rate=...), which counts the edges that are kept"
-)
 
-
-def refuse_stale(value: Any, instead: str) -> None:
+def refuse_stale(value: Shard) -> None:
     """Raises ValueError where `dataclasses.replace` changed edge data and left what follows.
 
     Args:
-      value: a dataclass as it is made; its `follows_from`, which `dataclasses.replace` copies, has
+      value: a shard as it is made; its `follows_from`, which `dataclasses.replace` copies, has
         the edge data that its other fields follow from, or is None: they follow from its own.
-      instead: advice, with a place for the name of the edge data.
     """
     own = {name: getattr(value, name, None) for name in (*EDGE_DATA, "kept_edges")}
     if value.follows_from is None:
@@ -36,10 +31,10 @@ def refuse_stale(value: Any, instead: str) -> None:
         return
     for name, data in own.items():
         if data is not value.follows_from[name] and (data is not None or name == "edge_weight"):
-            instead = _DROPPED if name == "kept_edges" else instead.format(name=name)
             raise ValueError(
                 f"dataclasses.replace(..., {name}=...) leaves what follows from {name}, such as "
-                f"the degrees of the nodes, as it was; call {instead}"
+                f"the degrees of the nodes, as it was; call "
+                "shard.replace, with arrays by slot, or jaxgraph.layers.dropout_edge"
             )
 
 
@@ -49,8 +44,7 @@ def with_edge_data(shard: Shard, changes: Mapping[str, Any]) -> Shard:
     if unknown:
         raise ValueError(
             f"shard.replace replaces {', '.join(EDGE_DATA)}, and got {unknown[0]!r}. Rows of nodes "
-            "are arguments of layers, layer(shard, x), and of propagate, which takes other data of "
-            "edges as edge="
+            "are arguments, layer(shard, x), and other data of edges propagate(..., edge=data)"
         )
     given = {name: data for name, data in changes.items() if data is not None}
     for name, data in given.items():

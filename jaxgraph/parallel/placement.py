@@ -277,6 +277,8 @@ def place(
       NotImplementedError: the implementation named cannot be used here.
     """
     started = time.perf_counter()
+    if not isinstance(prefetch, bool | np.bool_):
+        raise ValueError(f"prefetch is {prefetch!r}; expected True or False")
     if not isinstance(getattr(source, "manifest", None), Manifest) or not hasattr(source, "part"):
         raise ValueError(
             f"place(source, mesh): got {kind_of(source)} for the source; expected a source of "

@@ -133,7 +133,7 @@ class Shard:
     """True where the host visits part after part, and computes again what the backward reads."""
 
     def __post_init__(self) -> None:
-        refuse_stale(self, "shard.replace({name}=...), with an array by slot")
+        refuse_stale(self)
 
     @property
     def num_nodes(self) -> jax.Array:

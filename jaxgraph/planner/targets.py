@@ -16,6 +16,7 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
+from jaxgraph.byte_amounts import host_memory
 from jaxgraph.parallel import make_mesh
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.planner.chips import CHIPS
@@ -157,8 +158,7 @@ class Target:
         """Bytes of a device; of emulated ones, each one's share of this machine's memory."""
         if self.chip != "cpu":
             return self.speed.memory
-        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-        return pages * size // self.devices
+        return host_memory() // self.devices
 
     @property
     def is_emulated(self) -> bool:

@@ -239,10 +239,10 @@ def checked_count(name: str, value: Any) -> int:
     """Returns a number of epochs as an int.
 
     Raises:
-      ValueError: it is no integer, or less than 1.
+      ValueError: it is no integer, less than 1, or beyond 32 bits, in which epochs are counted.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} is {value!r}; expected an integer, at least 1")
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 2**31:
+        raise ValueError(f"{name} is {value!r}; expected an integer, at least 1, below 2**31")
     return int(value)
 
 

@@ -40,6 +40,13 @@ def test_what_is_outside_of_its_limits_is_refused(wrong: dict, message: str):
         check_limits(Options(**wrong))
 
 
+@pytest.mark.parametrize("wrong", [{"layers": 100_000}, {"epochs": 10**20}, {"layers": 1001}])
+def test_counts_that_no_run_ends_with_are_refused(wrong: dict):
+    check_limits(TrainOptions(dataset="karate", layers=1000, epochs=10**6))
+    with pytest.raises(ValueError, match=f"--{min(wrong)}: got .* and below"):
+        check_limits(TrainOptions(dataset="karate", **wrong))
+
+
 @pytest.mark.parametrize("options", [TrainOptions, PartitionOptions])
 def test_every_option_that_is_a_number_or_a_name_has_limits(options: type):
     hints = get_type_hints(options, include_extras=True)

@@ -143,6 +143,12 @@ REFUSED: list[tuple[Callable[..., Graph], dict[str, Any], str]] = [
     (random_graph, {"num_nodes": 1e3}, "num_nodes: got 1000.0; expected an integer"),
     (random_graph, {"num_features": -1}, "num_features: got -1; expected 0 or more"),
     (random_graph, {"num_nodes": 9, "degree": 9}, "degree: got 9; expected a mean degree from 0"),
+    (
+        random_graph,
+        {"num_nodes": 10**12},
+        r"num_nodes: 10+ of degree 16: needs 391,0",
+    ),
+    (chung_lu, {"num_nodes": 10**7, "num_features": 10**9}, "needs 40,000,001,350,000,000 bytes"),
     (random_graph, {"degree": float("nan")}, "degree: got nan; expected"),
     (random_graph, {"num_nodes": 9, "degree": 2, "num_classes": 10}, "num_classes: got 10; exp"),
     (stochastic_block_model, {"homophily": 1.1}, "homophily: got 1.1; expected a share"),

@@ -63,10 +63,12 @@ def test_options_reach_the_reader(data_dir: Path) -> None:
         ("coraa", "name: no data set 'coraa'; did you mean 'cora'? Known: amazon-computers,"),
         ("amazon photo", "did you mean 'amazon-photo'?"),
         ("ogbn-product", "did you mean 'ogbn-products'?"),
+        (3, "name: got 3; expected the text of a name"),
+        (None, "name: got None; expected the text of a name"),
         ("zzz", "name: no data set 'zzz'. Known: amazon-computers,"),
     ],
 )
-def test_an_unknown_name_is_an_error_with_the_near_match(name: str, message: str) -> None:
+def test_an_unknown_name_is_an_error_with_the_near_match(name: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         datasets.load(name)
 

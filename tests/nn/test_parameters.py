@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxgraph import nn
+from jaxgraph import nn, saga
 from jaxgraph.graph import Graph
 from jaxgraph.nn.parameters import fan_in_kernel, kernel
 from tests.tolerance import assert_close
@@ -57,3 +57,22 @@ def test_habits_that_would_do_nothing_are_errors() -> None:
         nn.GAT(3, 4, 2, 7, rngs=nnx.Rngs(0))  # pyright: ignore[reportCallIssue]
     with pytest.raises(ValueError, match="activation is 'relu'; expected an elementwise function"):
         nn.GAT(3, 4, 2, activation="relu", rngs=nnx.Rngs(0))  # pyright: ignore[reportArgumentType]
+
+
+HUGE: Any = {
+    "gcn": lambda rngs: nn.GCN(4, 10**12, 3, rngs=rngs),
+    "sage": lambda rngs: nn.SAGEConv(10**12, 3, rngs=rngs),
+    "attention": lambda rngs: nn.TransformerConv(4, 10**12, num_heads=2, rngs=rngs),
+    "embedding": lambda rngs: nn.NodeEmbedding(10**12, 4, rngs=rngs),
+    "norm": lambda _: nn.BatchNorm(10**13),
+    "linear": lambda rngs: nn.Linear(10**6, 10**9, param_dtype=jnp.bfloat16, rngs=rngs),
+    "saga": lambda rngs: saga.CommConv(4, 10**12, rngs=rngs),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_parameter_beyond_the_memory_is_refused_before_it_is_drawn(name: str) -> None:
+    with pytest.raises(ValueError, match=r"a parameter \[.*0{6}.*\] of .*: needs [\d,]+ bytes"):
+        HUGE[name](nnx.Rngs(0))
+    shapes = jax.eval_shape(lambda: nnx.split(HUGE[name](nnx.Rngs(0)))[1])
+    assert max(leaf.size for leaf in jax.tree.leaves(shapes)) >= 10**12

@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 import jaxgraph as jg
-from jaxgraph.parallel import bipartite, make_mesh, shard, spmd
+from jaxgraph.parallel import make_mesh, shard, spmd
 from tests.strategies import random_edges
 from tests.tolerance import assert_close
 
@@ -119,16 +119,12 @@ def on_shard(function: Any, mode: str = "sar") -> Any:
 
 def test_fields_that_others_follow_from_are_not_replaced_alone() -> None:
     replace = dataclasses.replace
-    with pytest.raises(ValueError, match=r"follows from edge_weight.*shard\.replace\(edge_weight="):
+    with pytest.raises(ValueError, match=r"follows from edge_weight.*call shard\.replace"):
         on_shard(lambda own: replace(own, edge_weight=2 * own.edge_weight))
     with pytest.raises(ValueError, match=r"follows from kept_edges.*layers\.dropout_edge"):
         on_shard(lambda own: replace(own, kept_edges=own.edge_weight > 1))
-    block = bipartite([0, 1], [1, 0], num_senders=2, num_receivers=2, edge_weight=[1.0, 2.0])
-    with pytest.raises(ValueError, match=r"call bipartite\(\.\.\., edge_weight=\.\.\.\) again"):
-        replace(block, edge_weight=2 * jnp.ones(2))
     # What tree operations make is a shard of its own.
-    doubled = jax.tree.map(lambda leaf: leaf, block)
-    np.testing.assert_array_equal(replace(doubled, edges=None).edge_weight, block.edge_weight)
+    on_shard(lambda own: replace(jax.tree.map(lambda leaf: leaf, own), nodes=None))
 
 
 def test_what_cannot_be_replaced_is_refused() -> None:
@@ -175,3 +171,21 @@ def test_advice_on_data_that_a_layer_does_not_use(way: str) -> None:
         jg.train.fit(Attentive(False), given, optax.sgd(0.1), epochs=1)
     assert way in str(caught.value)
     jg.train.fit(Attentive(True), given, optax.sgd(0.1), epochs=1)
+
+
+@pytest.mark.parametrize("field", ["edge_weight", "nodes", "labels", "train_mask", "senders"])
+def test_traced_arrays_are_no_arrays_of_a_graph(field: str) -> None:
+    value = getattr(graph(), field)
+    with pytest.raises(ValueError, match=rf"{field}: got a traced array.*propagate\(graph, "):
+        jax.eval_shape(lambda x: graph().replace(**{field: x}), value)
+    with pytest.raises(ValueError, match=r"'length'.*got a traced array.*shard\.replace\("):
+        jax.eval_shape(lambda x: graph().with_edges(length=x), graph().edge_weight)
+
+
+def test_advice_for_traced_weights() -> None:
+    def total(w: Any) -> Any:
+        given, message = graph(), lambda s, r, e: s * e[:, None]
+        return jg.parallel.propagate(given, message, given.nodes, given.nodes, edge=w).sum()
+
+    found = jax.grad(total)(graph().edge_weight)
+    assert_close(found, graph().nodes[graph().senders].sum(1), reduction_length=EDGES)

@@ -397,6 +397,9 @@ def test_wrong_modes(tables):
         ValueError, match="mode is 'domain', but the source was made for mode 'sar'"
     ):
         place(tables, make_mesh(PARTS), "domain")
+    for wrong in ("x", 1, None):
+        with pytest.raises(ValueError, match=rf"prefetch is {wrong!r}; expected True or False"):
+            shard(*random_pair(90), make_mesh(PARTS), prefetch=wrong)
     with pytest.raises(ValueError, match="prefetch=True needs mode='sar'; mode is 'domain'"):
         shard(*random_pair(90), make_mesh(PARTS), "domain", prefetch=True)
     with pytest.raises(ValueError, match="mode is 'ring'; expected one of sar, domain, p3"):

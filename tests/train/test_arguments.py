@@ -119,6 +119,7 @@ def test_tasks(task: Any) -> None:
     ("options", "message"),
     [
         ({"epochs": 0}, "epochs is 0; expected an integer, at least 1"),
+        ({"epochs": 10**20}, r"epochs is 10+; .* below 2\*\*31"),
         ({"epochs": 2.0}, "epochs is 2.0"),
         ({"epochs": True}, "epochs is True"),
         ({"epochs": 1, "seed": -1}, r"seed: got -1; expected an integer from 0 to 2\*\*32 - 1"),
