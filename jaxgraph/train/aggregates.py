@@ -20,6 +20,7 @@ from jaxgraph.layers import (
 from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, SparseFeatures, ptags, spmd
 from jaxgraph.parallel.placement import check_sharded
 from jaxgraph.parallel.streaming.graph import StreamedGraph
+from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.streamed_aggregates import StreamedAggregate
 
 __all__ = [
@@ -193,7 +194,7 @@ def _numbers_moved(sharded: ShardedGraph) -> tuple[int, int]:
     return counts.num_edges + counts.num_nodes, 2 * counts.num_nodes
 
 
-@partial(jax.jit, static_argnames="first")
+@partial(LatestPrograms, static_argnums=(0,))
 def _aggregate(first: FirstAggregation, sharded: ShardedGraph) -> tuple[jax.Array, jax.Array]:
     """The aggregate of `AggregatedFeatures`, and whether x is 0 in the rows of padding."""
     width = max(first.width, LEAST_WIDTH)
@@ -209,7 +210,7 @@ def _aggregate(first: FirstAggregation, sharded: ShardedGraph) -> tuple[jax.Arra
     return spmd(on_shard, outputs=("rows", "replicated"))(sharded)
 
 
-@partial(jax.jit, static_argnames="first")
+@partial(LatestPrograms, static_argnums=(0,))
 def _aggregate_columns(first: FirstAggregation, sharded: ShardedGraph) -> jax.Array:
     """The aggregate of the columns of every device, [parts, parts * rows, columns]."""
 
@@ -221,7 +222,7 @@ def _aggregate_columns(first: FirstAggregation, sharded: ShardedGraph) -> jax.Ar
     return spmd(on_shard, outputs="rows")(sharded)
 
 
-@jax.jit
+@LatestPrograms
 def _masked(sharded: ShardedGraph) -> jax.Array:
     """The features [parts, rows, features] with zeros in the rows of padding."""
     return spmd(lambda shard: shard.mask_rows(_rows(shard))[None], outputs="rows")(sharded)

@@ -16,13 +16,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.evaluation import add_sums, evaluation_sums
+from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import gradients
 from jaxgraph.train.state import LEARNERS, TrainState, replicate, shardings
 from jaxgraph.train.step import Learner, train_step
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["EpochProgram", "Kept", "Outcome", "first_kept", "programs_of"]
+__all__ = ["EpochProgram", "Kept", "Outcome", "epoch_key", "first_kept", "programs_of"]
 
 
 @pytree
@@ -122,7 +123,7 @@ class EpochProgram:
         """
         of_step = jax.jit(gradients, static_argnums=(0, 5, 6))
         learner, number = self.learner, replicate(np.int32(epoch), self.graphs[0])
-        of_epoch = _epoch_key(key, number)
+        of_epoch = epoch_key(key, number)
         for index in self._trained():
             of_graph = of_epoch
             if len(self.graphs) > 1:
@@ -228,10 +229,10 @@ def programs_of(learner: Learner) -> Programs:
 
     options = learner.compiler_options
     return Programs(
-        jax.jit(epoch, static_argnums=5, compiler_options=options),
-        jax.jit(partial(train_step, learner), compiler_options=options),
-        jax.jit(partial(_evaluation_sums, learner)),
-        jax.jit(partial(choose, learner), static_argnums=5),
+        LatestPrograms(epoch, static_argnums=(5,), compiler_options=options),
+        LatestPrograms(partial(train_step, learner), compiler_options=options),
+        LatestPrograms(partial(_evaluation_sums, learner)),
+        LatestPrograms(partial(choose, learner), static_argnums=(5,)),
     )
 
 
@@ -291,5 +292,6 @@ def _graph_key(key: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _epoch_key(key: jax.Array, epoch: jax.Array) -> jax.Array:
+def epoch_key(key: jax.Array, epoch: jax.Array) -> jax.Array:
+    """The random key of an epoch."""
     return jax.random.fold_in(key, epoch)

@@ -16,6 +16,7 @@ from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
 from jaxgraph.parallel.spmd import in_order, local_rows
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.arguments import check_model, checked_graph, checked_graphs, checked_task
+from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import rows_of_model, split_model, split_sums
 from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
@@ -166,7 +167,7 @@ def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Co
     return _outputs.lower(graphdef, params, statistics, sharded).compile()
 
 
-@partial(jax.jit, static_argnames="graphdef")
+@partial(LatestPrograms, static_argnums=(0,))
 def _outputs(
     graphdef: nnx.GraphDef, params: nnx.State, statistics: nnx.State, sharded: ShardedGraph
 ) -> jax.Array:
@@ -176,7 +177,7 @@ def _outputs(
     return spmd(on_shard, outputs="rows")(params, statistics, sharded)
 
 
-_evaluation_sums = jax.jit(evaluation_sums, static_argnames=("graphdef", "task"))
+_evaluation_sums = LatestPrograms(evaluation_sums, static_argnums=(0, 4))
 
 
 @partial(jax.jit, static_argnames="task")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix
 from jaxgraph.train.arguments import check_model, check_optimizer_kind, checked_graph
+from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import split_model
 from jaxgraph.train.optimizers import Optimizer, comparable
 from pallas_kernels.pytrees import pytree
@@ -79,13 +79,13 @@ def initial_state(
 
 
 @lru_cache(maxsize=LEARNERS)
-def _fresh(optimizer: Optimizer) -> Callable[..., Pytree]:
+def _fresh(optimizer: Optimizer) -> LatestPrograms:
     def make(params: nnx.State, sharded: ShardedGraph) -> Pytree:
         # Copied: an optimizer state may contain the parameters themselves (averages, look-ahead).
         state = _copies(optimizer.transformation.init(params))
         return jax.lax.with_sharding_constraint(state, shardings(state, sharded))
 
-    return jax.jit(make)
+    return LatestPrograms(make)
 
 
 def replicate(value: Any, sharded: ShardedGraph) -> jax.Array:

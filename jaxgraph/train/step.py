@@ -19,6 +19,7 @@ from jaxgraph.train.arguments import (
     checked_graph,
     checked_task,
 )
+from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import gradients, split_model
 from jaxgraph.train.optimizers import Optimizer, comparable
 from jaxgraph.train.state import (
@@ -170,14 +171,14 @@ def trace_train_step(
 
 
 @lru_cache(maxsize=LEARNERS)
-def _train_step(learner: Learner) -> Any:
+def _train_step(learner: Learner) -> LatestPrograms:
     def step(
         state: TrainState, sharded: ShardedGraph, key: jax.Array
     ) -> tuple[TrainState, jax.Array]:
         state, sums = train_step(learner, state, sharded, key)
         return state, learner.task.metrics(sums)["loss"]
 
-    return jax.jit(step, donate_argnums=0, compiler_options=learner.compiler_options)
+    return LatestPrograms(step, donate_argnums=0, compiler_options=learner.compiler_options)
 
 
 def make_learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
@@ -225,7 +226,7 @@ def loss_and_grad(
     return loss, collect_rows(grads, sharded)
 
 
-@partial(jax.jit, static_argnames=("graphdef", "task", "train"))
+@partial(LatestPrograms, static_argnums=(0, 5, 6))
 def _loss_and_grad(
     graphdef: nnx.GraphDef,
     params: nnx.State,

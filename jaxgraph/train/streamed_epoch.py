@@ -16,8 +16,9 @@ from flax import nnx
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.parallel.streaming.rehearsal import Needs, total_bytes
-from jaxgraph.train.epoch import Kept, Outcome, programs_of
-from jaxgraph.train.state import LEARNERS, TrainState, abstract_state, replicated_shape
+from jaxgraph.train.epoch import Kept, Outcome, epoch_key, programs_of
+from jaxgraph.train.latest_programs import LatestPrograms
+from jaxgraph.train.state import LEARNERS, TrainState, abstract_state, replicate, replicated_shape
 from jaxgraph.train.step import Learner, updated
 from jaxgraph.train.streamed import (
     evaluation_function,
@@ -74,8 +75,33 @@ class StreamedEpoch:
           The programs that parts visit.
         """
         self.needs(state, kept, key)
-        functions = self._functions(state, key)
+        functions = tuple(self._functions(state, key))
+        self._compile_step(state, kept, key, *functions)
         return tuple(each for function in functions for each in function.executables.compiled())
+
+    def _compile_step(
+        self,
+        state: TrainState,
+        kept: Kept,
+        key: jax.Array,
+        gradient: StreamedFunction,
+        evaluation: StreamedFunction,
+    ) -> None:
+        """Compiles the programs beside those that parts visit: no epoch compiles any."""
+        learner, (graph,) = self.learner, self.graphs
+        placed = partial(_placed, gradient.executables.shared)
+        epoch_key.lower(key, replicated_shape(np.int32, graph)).compile()
+        loss, sums, statistics = placed(gradient.result_types)
+        grads = placed(state.params)
+        update = _update(learner).lower(state, loss, statistics, grads)
+        new = jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            update.out_info,
+            update.compile().output_shardings,
+        )
+        evaluated = placed(evaluation.result_types)
+        choose = programs_of(learner).choose
+        choose.lower(new, kept, graph, [sums], [evaluated], self.restore_best).compile()
 
     def needs(
         self, state: TrainState, kept: Kept, key: jax.Array, *, compile: bool = True
@@ -108,7 +134,7 @@ class StreamedEpoch:
 
     def _gradients(self, state: TrainState, key: jax.Array, epoch: int) -> Any:
         learner, (graph,) = self.learner, self.graphs
-        of_epoch = jax.random.fold_in(key, np.int32(epoch))
+        of_epoch = epoch_key(key, replicate(np.int32(epoch), graph))
         variables = (state.params, state.statistics)
         return streamed_gradient(graph, learner.graphdef, *variables, of_epoch, learner.task, True)
 
@@ -138,6 +164,12 @@ def needs_of(
 
 
 @lru_cache(maxsize=LEARNERS)
-def _update(learner: Learner) -> Any:
+def _update(learner: Learner) -> LatestPrograms:
     """`(state, loss, statistics, gradients) -> state`, a step of the optimizer."""
-    return jax.jit(partial(updated, learner))
+    return LatestPrograms(partial(updated, learner))
+
+
+def _placed(sharding: Any, types: Any) -> Any:
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), types
+    )

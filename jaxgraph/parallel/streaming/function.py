@@ -57,6 +57,7 @@ class StreamedFunction:
         part = graph.parts.like
         closed, shapes = _traced(function, graph, shared)
         self._structure = jax.tree.structure(shapes)
+        self.result_types = types_of(shapes)
         words = jax.tree.map(lambda word, some: jax.tree.map(lambda _: word, some), outputs, shapes)
         self.has_rows = [word == "rows" for word in jax.tree.leaves(words)]
         program = flattened(closed)
