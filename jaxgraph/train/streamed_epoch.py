@@ -77,6 +77,7 @@ class StreamedEpoch:
         self.needs(state, kept, key)
         functions = tuple(self._functions(state, key))
         self._compile_step(state, kept, key, *functions)
+        self.graphs[0].parts.threads.start()
         return tuple(each for function in functions for each in function.executables.compiled())
 
     def _compile_step(

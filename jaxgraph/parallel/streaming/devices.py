@@ -32,7 +32,7 @@ class Devices:
         self._numbers: dict[tuple[int, ...], Spread] = {}
         self.store = host.store.empty()
         self.packing = Packing(host.pipeline.in_flight)
-        self._writer = Writer(host.pipeline.in_flight)
+        self._writer = Writer(host.pipeline.in_flight, host.threads.writing)
         devices = list(executables.mesh.devices.flat)
         self._local = [devices[at] for at in host.local]
 
@@ -123,7 +123,7 @@ class Devices:
 
     def feed(self, loads: Iterable[Callable[[], Any]]) -> Any:
         """The results of loads, a few of them ahead."""
-        return Feed(loads, self.host.pipeline.ahead)
+        return Feed(loads, self.host.pipeline.ahead, self.host.threads.loading)
 
     def finish(self) -> None:
         """Waits for all programs and writes."""

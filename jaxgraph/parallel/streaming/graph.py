@@ -20,6 +20,7 @@ from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place
 from jaxgraph.parallel.streaming.exchange import Exchange, Listed
+from jaxgraph.parallel.streaming.feeding import Threads
 from jaxgraph.parallel.streaming.part import StreamedPart
 from jaxgraph.parallel.streaming.store import FileStore, MemoryStore, Store
 from jaxgraph.parallel.streaming.transfer_time import share_of_whole
@@ -130,6 +131,7 @@ class HostParts:
       local: the numbers of those of them whose devices are of this process.
       pipeline: the overlap of transfers and work.
       moved: counts bytes.
+      threads: those that load and write.
     """
 
     store: Store
@@ -141,6 +143,7 @@ class HostParts:
     local: tuple[int, ...]
     pipeline: Pipeline = Pipeline()
     moved: Moved = dataclasses.field(default_factory=Moved)
+    threads: Threads = dataclasses.field(default_factory=Threads)
     _cache: OrderedDict[Any, Any] = dataclasses.field(default_factory=OrderedDict)
 
     @functools.cached_property

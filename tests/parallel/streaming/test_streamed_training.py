@@ -17,6 +17,7 @@ from jaxgraph import train
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.times import compilations
 from tests.tolerance import relative_error
 from tests.training import HIDDEN, crooked_graph
 
@@ -147,3 +148,22 @@ def test_what_the_host_cannot_run(kind: str) -> None:
         ValueError, match=r"mode='stream' (runs|differentiates)|which mode='stream'"
     ):
         train.predict(Called(function), streamed(2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 3])
+def test_no_epoch_compiles(devices: int) -> None:
+    graph = crooked_graph()
+    chosen = partition(graph, 3, method="hash", seed=0)
+    sharded = shard(graph, chosen, make_mesh(devices), mode="stream")
+    sizes = (NUM_FEATURES, HIDDEN, NUM_CLASSES)
+    model = jg.nn.GCN(*sizes, norm="batch", dropout=0.4, rngs=nnx.Rngs(0))
+    with compilations() as compiled:
+        jg.train.fit(
+            *(model, sharded, optax.adam(1e-2)),
+            epochs=2,
+            aggregate_once=False,
+            on_compile=lambda _: compiled.clear(),
+        )
+        # The state is collected after the last epoch.
+    assert len(compiled) <= 0
