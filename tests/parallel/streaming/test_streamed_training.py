@@ -153,6 +153,7 @@ def test_what_the_host_cannot_run(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 3])
 def test_no_epoch_compiles(devices: int) -> None:
+    """Compiling takes memory that nobody counted."""
     graph = crooked_graph()
     chosen = partition(graph, 3, method="hash", seed=0)
     sharded = shard(graph, chosen, make_mesh(devices), mode="stream")
@@ -165,5 +166,4 @@ def test_no_epoch_compiles(devices: int) -> None:
             aggregate_once=False,
             on_compile=lambda _: compiled.clear(),
         )
-        # The state is collected after the last epoch.
-    assert len(compiled) <= 0
+    assert not compiled
