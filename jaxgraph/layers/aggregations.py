@@ -130,6 +130,8 @@ class NeighborReduction(_Aggregation):
     def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
         """The sum, the maximum or the minimum, weighted where the edges have weights."""
         message = weighted_message if is_weighted else sum_message
+        if self.reduce == "mean":
+            return message, Sum(wide=(jnp.dtype(dtype),))
         if self.is_linear:
             return message, Sum(dtype) if is_weighted else Sum()
         return message, REDUCTIONS[self.reduce].reducer()

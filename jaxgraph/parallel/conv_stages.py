@@ -16,8 +16,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.reducers import Reducer, Sum
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
@@ -121,7 +123,9 @@ def stage_inputs(
     if stages.edge is not None:
         edge = getattr(neighborhood, stages.edge)
         if stages.self_loops:
-            received = (received, _mean_at_receivers(neighborhood, edge))
+            dtype = jnp.result_type(edge, *jax.tree.leaves(rows.sent))
+            mean = _mean_at_receivers(neighborhood, edge.astype(accumulation_dtype(dtype)))
+            received = (received, mean.astype(dtype))
     return stages.inputs(params, rows.sent, received, edge), own
 
 

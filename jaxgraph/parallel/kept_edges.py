@@ -64,7 +64,8 @@ def sum_of_kept(
     if message is sum_message and isinstance(sender, jax.Array):
         weights = keep.astype(to_accumulation(sender[:0]).dtype)
         dtype = sender.dtype if reducer.dtype is None else reducer.dtype
-        return weighted_message, Sum(dtype), dataclasses.replace(inputs, edge=weights)
+        reducer = dataclasses.replace(reducer, dtype=dtype)
+        return weighted_message, reducer, dataclasses.replace(inputs, edge=weights)
     return _Kept(message), reducer, dataclasses.replace(inputs, edge=(edge, keep))
 
 

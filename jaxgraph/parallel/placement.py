@@ -162,8 +162,9 @@ def shard(
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes the result takes on,
         so that compiled programs fit both. If it has no padding, only a graph with as many nodes
         fits. A graph without its labels or masks gets them: no label, and masks of no node.
-      implementation: what reduces the library's own messages: "mosaic_gpu", "cpu" or "xla"; None:
-        the fastest that the mesh's devices can run. Your own messages always use "xla".
+      implementation: what reduces messages: "mosaic_gpu", "cpu" or "xla"; None: the fastest that
+        the mesh's devices can run. Your own messages use it where they are element-wise and summed
+        or averaged; all others use "xla".
       node_dtype: floating type in which devices hold node features, such as that of the model that
         reads them; None: that of the graph, or of `pad_to`.
       rest: in mode "p3", the schedule after the first layer, "domain" (None) or "sar".

@@ -16,7 +16,6 @@ from jaxgraph.ops.core.derived import propagate_derived
 from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.messages import Inputs, MessageFn, chunk_examples, message_shapes
-from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Mean, Reducer, Softmax, Sum
 from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
@@ -263,8 +262,11 @@ def reduce_messages(
     if not isinstance(reducer, Mean):
         return neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
     # The degrees are known: no edge needs counting.
-    sums = neighborhood.propagate(message, Sum(), inputs, self_loops=self_loops)
-    return mean_over_edges(neighborhood.receivers, sums, self_loops)
+    shapes = message_shapes(message, inputs, chunk)
+    wide = Sum(wide=tuple(leaf.dtype for leaf in jax.tree.leaves(shapes)))
+    sums = neighborhood.propagate(message, wide, inputs, self_loops=self_loops)
+    means = mean_over_edges(neighborhood.receivers, sums, self_loops)
+    return jax.tree.map(lambda mean, like: mean.astype(like.dtype), means, shapes)
 
 
 def reads_own_rows(shard: Shard) -> bool:
@@ -309,18 +311,13 @@ def aggregate_derived(
 
 
 def mean_over_edges(nodes: Nodes, sums: Pytree, self_loops: bool) -> Pytree:
-    """Divides sums [rows, ...] by the number of edges that enter each node, 0 where none does."""
+    """Divides sums [rows, ...], in their accumulation type, by each node's entering edges, or 1."""
     count = nodes.in_degree
     if self_loops:
         count = count + nodes.missing_self_loop
     count = jnp.maximum(count, 1)
 
-    def divided(leaf: jax.Array) -> jax.Array:
-        # A count above 256 has no exact bfloat16, one above 65504 no float16.
-        mean = to_accumulation(leaf) / count.reshape(-1, *(1,) * (leaf.ndim - 1))
-        return mean.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else mean
-
-    return jax.tree.map(divided, sums)
+    return jax.tree.map(lambda leaf: leaf / count.reshape(-1, *(1,) * (leaf.ndim - 1)), sums)
 
 
 def _softmax(messages: Pytree, dropout: float, key: jax.Array | None) -> Softmax:

@@ -161,9 +161,14 @@ class _Merging:
 
 @pytree
 class Sum(_Merging):
-    """y_i = sum_j m_ij, in `dtype`; None: in the type of the messages."""
+    """y_i = sum_j m_ij, in `dtype`; None: in the type of the messages.
+
+    With `wide`, the types of the messages' leaves, y_i keeps its accumulation type, for what divides
+    it and rounds once; its gradient is rounded to `wide`.
+    """
 
     dtype: np.dtype | None = dataclasses.field(default=None, metadata={"static": True})
+    wide: tuple[np.dtype, ...] = dataclasses.field(default=(), metadata={"static": True})
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
         return jax.tree.map(lambda leaf: empty_rows(leaf, rows, 0.0), messages)
@@ -175,12 +180,18 @@ class Sum(_Merging):
         return jax.tree.map(_total, *states)
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
+        if self.wide:
+            return state, ()
         if self.dtype is None:
             return _rounded(state, messages), ()
         return jax.tree.map(lambda leaf: leaf.astype(self.dtype), state), ()
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
-        return gradient
+        if not self.wide:
+            return gradient
+        leaves, structure = jax.tree.flatten(gradient)
+        pairs = zip(leaves, self.wide, strict=True)
+        return structure.unflatten([leaf.astype(dtype) for leaf, dtype in pairs])
 
     def spread(
         self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
