@@ -294,3 +294,29 @@ def test_a_transformer_returns_its_coefficients() -> None:
     powers = np.exp((queries[edges.receivers] * keys[edges.senders]).sum(-1) / OUT**0.5)
     expected = powers / edges.sum_by_receiver(powers)[edges.receivers]
     assert_close(conv.attention_weights(graph, x), expected, reduction_length=TERMS)
+
+
+@pytest.mark.parametrize("parts", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_an_added_loop_has_a_mean_of_64_bits_in_models_of_64_bits(parts: int) -> None:
+    """A graph holds its features in 32 bits; what is computed from them has 64."""
+    graph = crooked_graph(30)
+    edges = np.random.default_rng(3).standard_normal((graph.num_edges, FEATURES), np.float32)
+    graph = graph.replace(edges=edges)
+    convs = {"gat": gat_conv, "gatv2": gatv2_conv, "gine": gine_conv}
+    given = {
+        name: {key: np.asarray(value, np.float64) for key, value in CASES[name][2].items()}
+        for name in convs
+    }
+    with jax.enable_x64(True):
+        cut, mesh = partition(graph, parts, "hash"), make_mesh(parts)
+        sharded = shard(graph, cut, mesh, node_dtype=jnp.float64)
+        run = spmd(
+            lambda params, s: {n: conv(params[n], s, s.nodes) for n, conv in convs.items()},
+            outputs="rows",
+        )
+        rows = {n: gather_rows(y, sharded) for n, y in run(given, sharded).items()}
+    for name, found in rows.items():
+        oracle = getattr(convolutions, name)
+        expected, _ = oracle(given[name], oracle_edges(graph), graph.nodes.astype(np.float64))
+        error = np.abs(np.asarray(found, np.float64) - expected).max()
+        assert error < 1e-12 * np.abs(expected).max(), (name, error)

@@ -163,8 +163,8 @@ class _Merging:
 class Sum(_Merging):
     """y_i = sum_j m_ij, in `dtype`; None: in the type of the messages.
 
-    With `wide`, the types of the messages' leaves, y_i keeps its accumulation type, for what divides
-    it and rounds once; its gradient is rounded to `wide`.
+    With `wide`, the types of the messages' leaves, y_i keeps its accumulation type, for what
+    divides it and rounds once; its gradient is rounded to `wide`.
     """
 
     dtype: np.dtype | None = dataclasses.field(default=None, metadata={"static": True})

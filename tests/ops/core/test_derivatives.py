@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn
+from jaxgraph.layers import sage_conv
 from jaxgraph.ops import (
     aggregate,
     dot_attention,
@@ -151,3 +152,46 @@ def test_products_with_the_hessian_of_a_model(name: str) -> None:
             np.testing.assert_allclose(found, exact, atol=1e-6 * scale)
         with pytest.raises(TypeError, match="forward mode"):
             jax.jvp(lambda params: total(params, placed), (params,), (v,))
+
+
+@pytest.mark.parametrize("parts", [0, 1, 3])
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
+def test_products_with_the_hessian_of_sage_on_kernels(reduce: str, parts: int) -> None:
+    """On a graph (0 parts) and on shards, for which no implementation is named."""
+    graph = crooked_graph(30)
+    rng = np.random.default_rng(4)
+    senders, receivers, nodes = graph.senders, graph.receivers, graph.num_nodes
+    with jax.enable_x64(True):
+        x, v = jnp.asarray(rng.standard_normal((2, nodes, 5)))
+        params = {
+            name: jnp.asarray(rng.standard_normal((5, 4)))
+            for name in ("self_kernel", "neighbor_kernel")
+        }
+        where: Any = graph
+        if parts:
+            where = shard(graph, partition(graph, parts, "hash"), make_mesh(parts))
+
+        def plain(params: Any, x: jax.Array) -> jax.Array:
+            weight = 1.0
+            if reduce == "mean":
+                weight = 1 / np.bincount(receivers, minlength=nodes)[receivers, None]
+            sums = jnp.zeros_like(x).at[receivers].add(weight * x[senders])
+            y = x @ params["self_kernel"] + sums @ params["neighbor_kernel"]
+            return jnp.sum(jnp.tanh(y) ** 2)
+
+        def energy(params: Any, x: jax.Array) -> jax.Array:
+            if not parts:
+                return jnp.sum(jnp.tanh(sage_conv(params, where, x, reduce=reduce)) ** 2)
+
+            def on_shard(params: Any, x: jax.Array, shard: Any) -> jax.Array:
+                y = sage_conv(params, shard, x[shard.node_ids], reduce=reduce)
+                return shard.sum(jnp.sum(shard.mask_rows(jnp.tanh(y) ** 2)))
+
+            return spmd(on_shard)(params, x, where)
+
+        none = jax.tree.map(jnp.zeros_like, params)
+        found, expected = (
+            jax.jvp(jax.grad(function, (0, 1)), (params, x), (none, v))[1]
+            for function in (energy, plain)
+        )
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), found, expected)
