@@ -203,6 +203,10 @@ class OfOneBlock:
         """Slots of an array with one row per edge, padding included."""
         return self.block().edge_slots
 
+    def has_edges(self, side: str) -> jax.Array:
+        """bool [rows], the rows that an edge reads at its "sender" or "receiver"."""
+        return self.block().edges.orientation(side).position >= 0
+
     @property
     def implementation(self) -> str:
         """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""

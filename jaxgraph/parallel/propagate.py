@@ -111,7 +111,8 @@ def propagate(
     neighborhood, (sender, receiver) = on_device(given, (sender, receiver))
     _check(neighborhood, message_fn, sender, receiver, edge, reduce, self_loops, dropout, key)
     message_fn = with_notes(message_fn, _all_rows(given, neighborhood))
-    message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge, rewrite)
+    sent = match_variation(Inputs((), sender, receiver, edge), neighborhood.receivers)
+    message, inputs = _hoisted(neighborhood, message_fn, sent, rewrite, self_loops)
     chunk = neighborhood.edge_chunk
     if reduce != "softmax":
         return reduce_messages(neighborhood, message, inputs, reduce, chunk, self_loops=self_loops)
@@ -122,15 +123,13 @@ def propagate(
 def _hoisted(
     neighborhood: Neighborhood,
     message_fn: Callable[..., Pytree],
-    sender: Pytree,
-    receiver: Pytree,
-    edge: Pytree,
+    inputs: Inputs,
     rewrite: bool,
+    self_loops: bool = False,
 ) -> tuple[MessageFn, Inputs]:
     """Makes the arrays that a function closes over an input; checks that it acts edge by edge."""
-    inputs = match_variation(Inputs((), sender, receiver, edge), neighborhood.receivers)
     if rewrite:
-        found = _rewritten(neighborhood, message_fn, inputs)
+        found = _rewritten(neighborhood, message_fn, inputs, self_loops)
         if found.known is not None:
             return found.known, Inputs((), **found.inputs)
         message_fn, inputs = found.message_fn, Inputs((), **found.inputs)
@@ -184,7 +183,8 @@ def edge_messages(
     neighborhood, (sender, receiver) = on_device(given, (sender, receiver))
     _check(neighborhood, message_fn, sender, receiver, edge, "sum", False, 0.0, None)
     message_fn = with_notes(message_fn, _all_rows(given, neighborhood))
-    message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge, rewrite)
+    sent = match_variation(Inputs((), sender, receiver, edge), neighborhood.receivers)
+    message, inputs = _hoisted(neighborhood, message_fn, sent, rewrite)
     for leaf in jax.tree.leaves(message_shapes(message, inputs, neighborhood.edge_chunk)):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(
@@ -221,14 +221,22 @@ def explain(
 
 
 def _rewritten(
-    neighborhood: Neighborhood, message_fn: Callable[..., Pytree], inputs: Inputs
+    neighborhood: Neighborhood,
+    message_fn: Callable[..., Pytree],
+    inputs: Inputs,
+    self_loops: bool = False,
 ) -> Rewritten:
     check_each_edge(message_fn, *_ends(chunk_examples(inputs, neighborhood.edge_chunk)))
     ends: dict[str, Pytree] = dict(zip(ENDS, _ends(inputs), strict=True))
     nodes = {"sender": neighborhood.senders, "receiver": neighborhood.receivers}
+    has_edges = None if self_loops else getattr(neighborhood, "has_edges", None)
 
     def real(end: str, leaf: jax.Array) -> jax.Array:
-        return masked_rows(nodes[end], leaf)
+        if has_edges is None:
+            return masked_rows(nodes[end], leaf)
+        # A row that no edge reads may be infinite: times a gradient of 0 it would be NaN.
+        is_read = has_edges(end).reshape(-1, *(1,) * (leaf.ndim - 1))
+        return jnp.where(is_read, leaf, jnp.zeros((), leaf.dtype))
 
     return rewritten(message_fn, ends, neighborhood.edge_slots, neighborhood.edge_chunk, real)
 

@@ -226,6 +226,18 @@ class Shard:
         """Slots of an array with one row per edge that ends here, padding included."""
         return self.own_parts * self.incoming.by_receiver.neighbors.shape[-1]
 
+    def has_edges(self, side: str) -> jax.Array:
+        """bool [rows], the own nodes that some edge reads at its "sender" or "receiver"."""
+        own, rows = self.own_parts, self.manifest.node_rows
+        position = self.incoming.orientation(side).position.reshape(own, -1)[:, :rows]
+        shared = self.send if side == "sender" else self.reach
+        if shared is None:
+            return (position >= 0).reshape(-1)
+        steps, boundary = shared.position.shape[-2:]
+        elsewhere = (shared.position.reshape(own, steps, boundary) >= 0).any(1)
+        more = jnp.zeros((own, rows - boundary), bool)
+        return ((position >= 0) | jnp.concatenate([elsewhere, more], 1)).reshape(-1)
+
     def sum(self, values: Any) -> Any:
         """Sums over all shards.
 

@@ -248,3 +248,36 @@ def test_sums_of_sixteen_bits_are_kept_in_thirty_two(mode, dtype):
     assert abs(total[0] / 5000 - 1) <= allowed
     assert abs(gradient[1] / 5000 - 1) <= allowed
     assert mean[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "devices", "mode"),
+    [(1, 1, "sar"), (3, 3, "sar"), (3, 3, "domain"), (4, 2, "sar"), (4, 2, "domain")],
+)
+def test_rows_that_no_edge_reads_do_not_reach_gradients(parts, devices, mode):
+    """Rows overflow at an end without edges: of 9, of 0 as a sender, of 8 as a receiver."""
+    senders, receivers = np.array([[1, 2, 3, 4, 5, 6, 7, 8, 1], [0, 1, 2, 3, 4, 5, 6, 7, 5]])
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(10, 4)).astype(np.float32)
+    x[9] = 1e30
+    kernel = jnp.asarray(rng.normal(size=(8, 6)).astype(np.float32))
+    graph = jg.Graph(senders, receivers, 10, nodes=x)
+    mesh = jg.parallel.make_mesh(devices)
+    placed = jg.parallel.shard(graph, jg.partition.partition(graph, parts, "hash"), mesh, mode=mode)
+
+    def loss(kernel, shard, rewrite):
+        def message(sender, receiver, edge):
+            return jnp.tanh(jnp.concatenate([sender**2, receiver**3], 1) @ kernel)
+
+        one, other = shard.nodes, shard.nodes
+        one = jnp.where(shard.node_ids[:, None] == 0, jnp.inf, one)
+        other = jnp.where(shard.node_ids[:, None] == 8, jnp.inf, other)
+        y = jg.parallel.propagate(shard, message, one, other, rewrite=rewrite)
+        return shard.sum(jnp.sum(shard.mask_rows(y) ** 2))
+
+    found, plain = (
+        jax.grad(jg.parallel.spmd(functools.partial(loss, rewrite=rewrite)))(kernel, placed)
+        for rewrite in (True, False)
+    )
+    assert np.isfinite(plain).all()
+    np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
