@@ -19,6 +19,7 @@ import numpy as np
 from scipy import optimize
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.partition import NodeCost, Partition
 from jaxgraph.planner.cost.features import (
     DEFAULT,
@@ -363,20 +364,31 @@ def fit_layers(
     return {layer: CostModel.fit(some, features) for layer, some in by_layer.items()}
 
 
-def node_cost(model: CostModel | Iterable[CostModel], graph: Graph) -> NodeCost:
+def node_cost(
+    model: CostModel | Iterable[CostModel] | Mapping[str, CostModel], graph: Graph
+) -> NodeCost:
     """Predicts the costs of the nodes of a graph, for ``partition(..., method="cost")``.
 
     Args:
-        model: the model of a layer, or one for every layer, to add up.
+        model: the model of a layer, or one for every layer, to add up: a list, or what `fit_layers` gives.
         graph: the graph, even one never seen.
 
     Returns:
         Costs in seconds of nodes with their edges, of halo rows, padding and cache misses.
 
     Raises:
-        ValueError: there is no model, or one without samples.
+        ValueError: there is no model, one without samples, or an argument is of another kind.
     """
-    models = [model] if isinstance(model, CostModel) else list(model)
+    given = model.values() if isinstance(model, Mapping) else model
+    is_many = isinstance(given, Iterable) and not isinstance(given, CostModel)
+    models = list(given) if is_many else [given]
+    for each in models:
+        if not isinstance(each, CostModel):
+            raise ValueError(
+                f"model is or has {kind_of(each)}; expected the CostModels of fit_layers(samples), "
+                "whose samples jaxgraph.planner.profile(network, graph, parts) returns"
+            )
+    check_graph(graph, "node_cost(model, graph)")
     if not models:
         raise ValueError("model: got none; expected one cost model or several.")
     neighbors = Neighbors(graph)

@@ -168,3 +168,15 @@ def test_samples_that_do_not_belong_are_refused() -> None:
         empty.predict(np.ones((1, len(DEFAULT))))
     with pytest.raises(ValueError, match=r"got shape \[2\]; expected \[parts, 6\]"):
         model.predict(np.ones(2))
+
+
+def test_node_cost_says_what_it_expects() -> None:
+    graph = some_graph(0)
+    model = CostModel.fit(samples_of(graph, 4))
+    by_name = node_cost({"layer": model}, graph)
+    np.testing.assert_array_equal(by_name.per_node, node_cost(model, graph).per_node)
+    for wrong in (object(), "GCN", [model, 3], {"layer": 3}):
+        with pytest.raises(ValueError, match="expected the CostModels of fit_layers"):
+            node_cost(wrong, graph)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="expected a jaxgraph.Graph"):
+        node_cost(model, 3)  # pyright: ignore[reportArgumentType]
