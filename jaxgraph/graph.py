@@ -284,6 +284,11 @@ class Graph:
             return ""
         return f" ({self.nodes.nnz / max(self.num_nodes * self.num_features, 1):.2%} non-zero)"
 
+    @property
+    def edge_mask(self) -> np.ndarray:
+        """bool [num_edges], True: a graph has no padding; on a shard, False for padding."""
+        return np.ones(self.num_edges, bool)
+
     def in_degrees(self) -> np.ndarray:
         """Returns the number of edges that enter each node, int64 [num_nodes]."""
         return np.bincount(self.receivers, minlength=self.num_nodes)

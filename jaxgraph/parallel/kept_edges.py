@@ -8,12 +8,13 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Extremum, Mean, Reducer, Softmax, Sum
 
-__all__ = ["check_all_edges", "refuse_dropped_edges", "sum_of_kept"]
+__all__ = ["check_all_edges", "has_edge", "refuse_dropped_edges", "sum_of_kept"]
 
 Pytree = Any
 
@@ -32,6 +33,18 @@ class _Kept:
             return jnp.where(keep.reshape(shape), leaf, jnp.zeros((), leaf.dtype))
 
         return jax.tree.map(masked, self.function(params, sender, receiver, data))
+
+
+def has_edge(edges: EdgeGroups, own_parts: int) -> jax.Array:
+    """bool [slots], the slots by receiver of a device's edges that hold an edge."""
+    by_receiver = edges.by_receiver
+    slots = by_receiver.neighbors.reshape(own_parts, -1).shape[1]
+    starts, rows = (
+        x.reshape(own_parts, -1)
+        for x in (by_receiver.compressed_starts, by_receiver.compressed_ptr)
+    )
+    counts = jnp.take_along_axis(starts, rows[:, -1:], 1)
+    return (jnp.arange(slots) < counts).reshape(-1)
 
 
 def sum_of_kept(

@@ -22,6 +22,7 @@ from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.parallel.kept_edges import has_edge
 from jaxgraph.parallel.sparse_features import SparseFeatures
 from pallas_kernels.pytrees import pytree
 
@@ -202,6 +203,11 @@ class OfOneBlock:
     def edge_slots(self) -> int:
         """Slots of an array with one row per edge, padding included."""
         return self.block().edge_slots
+
+    @property
+    def edge_mask(self) -> jax.Array:
+        """bool [slots], False for padding."""
+        return has_edge(self.block().edges, 1)
 
     def has_edges(self, side: str) -> jax.Array:
         """bool [rows], the rows that an edge reads at its "sender" or "receiver"."""

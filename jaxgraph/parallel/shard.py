@@ -20,7 +20,7 @@ from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.edge_changes import refuse_stale, with_edge_data
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
-from jaxgraph.parallel.kept_edges import refuse_dropped_edges, sum_of_kept
+from jaxgraph.parallel.kept_edges import has_edge, refuse_dropped_edges, sum_of_kept
 from jaxgraph.parallel.neighborhood import masked_rows
 from jaxgraph.parallel.schedules.domain import AllHalos
 from jaxgraph.parallel.schedules.sar import Sequential
@@ -225,6 +225,11 @@ class Shard:
     def edge_slots(self) -> int:
         """Slots of an array with one row per edge that ends here, padding included."""
         return self.own_parts * self.incoming.by_receiver.neighbors.shape[-1]
+
+    @property
+    def edge_mask(self) -> jax.Array:
+        """bool [slots], False for padding; True for edges that are dropped, too."""
+        return has_edge(self.incoming, self.own_parts)
 
     def has_edges(self, side: str) -> jax.Array:
         """bool [rows], the own nodes that some edge reads at its "sender" or "receiver"."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -21,7 +22,7 @@ from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.output_check import check_outputs
 from jaxgraph.parallel.checks.random_check import check_random_rows
 from jaxgraph.parallel.checks.row_check import check_rows, state_of_field
-from jaxgraph.parallel.checks.row_states import Rows, Same
+from jaxgraph.parallel.checks.row_states import UNKNOWN, Rows, RowState, Same
 from jaxgraph.parallel.nnx_objects import (
     Objects,
     changes,
@@ -184,7 +185,6 @@ def _run(
         trace = jax.make_jaxpr(on_one_shard, return_shape=True)
         program, shapes = trace(state, local)
         check_random_rows(program.jaxpr, graph.shards.num_rows)
-        inputs = jax.tree.leaves(jax.tree.map(_row_states, (state, local), is_leaf=_is_unit))
         words = jax.tree.leaves(
             jax.tree.map(
                 lambda word, part: jax.tree.map(lambda _: word, part),
@@ -192,8 +192,10 @@ def _run(
                 shapes,
             )
         )
-        num_rows, has_padding = graph.shards.num_rows, graph.shards.has_padding
-        check_rows(program, inputs, words, num_rows, has_padding=has_padding)
+        shard = graph.shards
+        nodes, edges = (_row_states((state, local), of_edges) for of_edges in (False, True))
+        check_rows(program, nodes, words, shard.num_rows, has_padding=shard.has_padding)
+        check_rows(program, edges, words, shard.edge_slots, has_padding=True, of_edges=True)
         values = core.jaxpr_as_fun(program)(*jax.tree.leaves((state, local)))
         return jax.tree.unflatten(jax.tree.structure(shapes), values)
 
@@ -225,11 +227,36 @@ def _called(function: Callable[..., Pytree], arguments: Sequence[Any]) -> Pytree
             "function that jaxgraph.parallel.spmd runs, and of nnx.value_and_grad inside of it; a "
             "model that is merged inside jax.grad needs nnx.merge(graphdef, ..., copy=True)"
         ) from error
-    except (IndexError, TypeError, ValueError) as error:
+    except (AssertionError, IndexError, TypeError, ValueError) as error:
+        advice = _advice(error)
+        if advice:
+            raise ValueError(f"the function that jaxgraph.parallel.spmd runs {advice}") from error
         # An array was indexed by it, or made of it.
         if any(word in str(error) for word in ("Shard(part of", f"{Shard.__module__}.Shard")):
             error.add_note(f"jaxgraph: {NO_LIST_OF_EDGES}")
         raise
+
+
+def _advice(error: Exception) -> str:
+    """What to do instead where JAX's own error does not say it; "" elsewhere."""
+    if isinstance(error, jax.errors.NonConcreteBooleanIndexError):
+        return (
+            "selects rows by a mask, whose number a compiled program cannot know. Keep all rows, "
+            "and put zeros in the others: jnp.where(mask[:, None], x, 0)"
+        )
+    if isinstance(error, AssertionError) and not str(error):
+        return (
+            "fails in JAX, as a collective over jax.vmap(axis_name=...) does. Reduce over all "
+            "nodes with shard.sum, and over each node's neighbours with jaxgraph.parallel.propagate"
+        )
+    if isinstance(error, TypeError) and "carry" in str(error) and "{V:" in str(error):
+        return (
+            "carries a value in a loop that begins the same on every device and then differs. "
+            "Begin with a value that differs, jax.lax.pcast(value, shard.axis, to='varying'); a "
+            "scan over rows would mix nodes: treat each by itself with jax.vmap, and sum over all "
+            "with shard.sum"
+        )
+    return ""
 
 
 def _is_graph(part: Any) -> bool:
@@ -252,15 +279,23 @@ def _is_split(part: Any) -> bool:
     return isinstance(part, ShardedGraph)
 
 
-def _row_states(part: Any) -> Pytree:
-    """The states in which the arrays of an argument enter `check_rows`."""
-    if _is_graph(part):
-        # Below a field are columns of features, which have rows of all nodes.
-        return jax.tree_util.tree_map_with_path(
-            lambda path, leaf: state_of_field(path[1:], leaf.ndim), part
-        )
-    is_split = isinstance(part, nnx.Variable) and _is_split(part)
-    return jax.tree.map(lambda _: Rows(Along(0)) if is_split else Same(), part)
+def _row_states(arguments: Pytree, of_edges: bool) -> list[RowState]:
+    """The states in which the arrays of the arguments enter `check_rows`."""
+    numbers = itertools.count()
+
+    def states(part: Any) -> Pytree:
+        if _is_graph(part):
+            # Below a field are columns of features, which have rows of all nodes.
+            number = next(numbers)
+            return jax.tree_util.tree_map_with_path(
+                lambda path, leaf: state_of_field(path[1:], leaf.ndim, number, of_edges=of_edges),
+                part,
+            )
+        is_split = isinstance(part, nnx.Variable) and _is_split(part)
+        of_rows = UNKNOWN if of_edges else Rows(Along(0))
+        return jax.tree.map(lambda _: of_rows if is_split else Same(), part)
+
+    return jax.tree.leaves(jax.tree.map(states, arguments, is_leaf=_is_unit))
 
 
 def _own_shard(part: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.row_flow import RowsError, follow_rows
-from jaxgraph.parallel.checks.row_states import UNKNOWN, Number, Rows, RowState, Same, Share
+from jaxgraph.parallel.checks.row_states import Number, Rows, RowState, Same, Share, Unknown
 
 __all__ = ["check_rows", "state_of_field"]
 
@@ -53,27 +53,59 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "nodes",
         "position": "depends on the position of a row on its device, which differs with the "
         "partition. Number nodes by shard.node_ids; arrays with a row per node belong to the Graph",
+        "count": "multiplies rows by the number of rows of the shard, or divides them by it, which "
+        "differs with the partition. shard.num_nodes is the number of nodes of the whole graph",
+        "opaque": "calls Python with rows of the shard, where nothing tells whether it treats each "
+        "row by itself. Write it with jax.numpy, or call it on the host with gathered rows",
+        "tables": "combines arrays of two sharded graphs, which order their nodes and edges "
+        "differently. Shard one graph that has the edges of both, with an array that tells them "
+        "apart: graph.with_edges(is_negative=...), which shard.edge_data holds",
     }
 )
 
+_WHY_OF_EDGES: Mapping[str, str] = MappingProxyType(
+    {
+        "padding": "reduces over the slots of the shard's edges, slots of padding included. Mask "
+        "them first: jnp.where(shard.edge_mask, x, 0), or where=shard.edge_mask and, of a maximum, "
+        "initial=-jnp.inf; biases fill slots of padding: mask right before the reduction",
+        "mean": "divides a sum over the slots of the shard's edges by their number, padding "
+        "included. Complete it over the devices first: total, count = shard.sum((total, "
+        "jnp.sum(shard.edge_mask))), then divide",
+        "rows": "reduces an array with an entry per edge over the devices: it would combine slot e "
+        "of every device, which are different edges. Reduce it over the slots first: "
+        "shard.sum(jnp.sum(jnp.where(shard.edge_mask, x, 0)))",
+        "mixes": "combines values of different edges of this device, or picks or reorders them. "
+        "Reduce them at their receivers with jaxgraph.parallel.propagate, or with shard.sum over "
+        "all edges",
+        "position": "depends on the slot of an edge on its device, which differs with the "
+        "partition. Arrays with an entry per edge belong to the Graph: graph.with_edges(name=...)",
+    }
+)
 
-def state_of_field(path: Sequence[Any], dimensions: int) -> RowState:
+_OF_EDGES = frozenset(("edges", "edge_weight", "edge_type", "edge_data", "kept_edges"))
+
+
+def state_of_field(path: Sequence[Any], dimensions: int, table: int, *, of_edges: bool) -> RowState:
     """Returns the state of an array of the shard.
 
     Args:
       path: from the shard to the array; columns of features are below a field.
       dimensions: their number, with a leading one of size 1 before the rows.
+      table: the number of the graph among those of the call.
+      of_edges: whether slots of edges are followed, and not rows of nodes.
 
     Returns:
       Its state.
     """
     name = path[0].name
+    if of_edges:
+        return Rows(Along(1), 0, table=table) if name in _OF_EDGES else Unknown(table)
     if name == "node_data":
-        return Rows(Along(1), 0)
+        return Rows(Along(1), 0, table=table)
     if name not in _PADDING or len(path) > 1:
-        return UNKNOWN
+        return Unknown(table)
     padding = (-1 if dimensions == 2 else 0) if name == "labels" else _PADDING[name]
-    return Rows(Along(1), padding, natural=name in _NATURAL)
+    return Rows(Along(1), padding, name in _NATURAL, table)
 
 
 def check_rows(
@@ -83,6 +115,7 @@ def check_rows(
     num_rows: int,
     *,
     has_padding: bool,
+    of_edges: bool = False,
 ) -> None:
     """Checks that a function of a shard gives the same result on any number of parts.
 
@@ -93,32 +126,36 @@ def check_rows(
     Args:
       program: its jaxpr, closed, traced under `shard_map`.
       inputs: the states of its flat arguments.
-      outputs: for each flat output, "rows" where it has a row per node.
-      num_rows: rows of the shard.
+      outputs: for each flat output, "rows" where it has a row per node, "edges" per edge.
+      num_rows: rows of the shard, or its slots of edges.
       has_padding: whether any device has rows of padding.
+      of_edges: whether the slots of edges are followed.
 
     Raises:
       ValueError: the result would depend on the partition.
     """
     try:
-        states = follow_rows(program, inputs, num_rows, has_padding=has_padding)
+        states = follow_rows(program, inputs, num_rows, has_padding=has_padding, of_edges=of_edges)
+        followed = "edges" if of_edges else "rows"
         shapes = [tuple(shape.shape) for shape in program.out_avals]
         for word, state, shape in zip(outputs, states, shapes, strict=True):
             # An array of a shard has a dimension of size 1 before its rows.
-            if word == "rows" and shape[:1] == (num_rows,):
-                _check_output(state)
+            if word == followed and shape[:1] == (num_rows,):
+                _check_output(state, f"an output of {word!r}")
     except RowsError as found:
         where = f" ({found.line})" if found.line else ""
+        why = _WHY_OF_EDGES.get(found.why) if of_edges else None
+        why = why or _WHY[found.why]
         raise ValueError(
             "the function that jaxgraph.parallel.spmd runs would give another result on another "
-            f"number of parts: {found.operation}{where} {_WHY[found.why]}"
+            f"number of parts: {found.operation}{where} {why}"
         ) from None
 
 
-def _check_output(state: RowState) -> None:
+def _check_output(state: RowState, output: str) -> None:
     if isinstance(state, Share):
-        raise RowsError("share", "an output of 'rows'", "")
+        raise RowsError("share", output, "")
     if isinstance(state, Rows) and state.along.axis != 0:
-        raise RowsError("mixes", "an output of 'rows'", "")
+        raise RowsError("mixes", output, "")
     if isinstance(state, Same) and state.value is None and 0 not in state.uniform:
-        raise RowsError("position", "an output of 'rows'", "")
+        raise RowsError("position", output, "")

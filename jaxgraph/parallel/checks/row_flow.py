@@ -4,7 +4,8 @@ The result must not depend on the partition: the function treats every row separ
 padding out of every reduction, and completes reductions over the devices (`shard.sum`) before any
 non-linear operation. Equations of jaxgraph itself are trusted where the rules do not apply. So are
 those of derivatives: the transpose of a function that does not depend on the partition does not
-depend on it either.
+depend on it either. The slots of edges are followed in a pass of their own, as rows are: only the
+rows of one table are `Rows` in a pass, all others are not followed.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from jaxgraph.parallel.checks.row_states import (
     is_natural,
     joined_rows,
     number_of,
+    table_of,
 )
 
 __all__ = ["RowsError", "follow_rows"]
@@ -70,6 +72,9 @@ _OF_DEVICES = (
     "all_to_all",
     "reduce_scatter",
 )
+_MANY = 1000
+"""A constant of a model may be a smaller number of rows by chance."""
+_OPAQUE = ("pure_callback", "io_callback")
 _LOOPS = ("while", "scan", "cond", "custom_vjp_call", "custom_vjp_call_jaxpr")
 
 
@@ -88,15 +93,22 @@ class RowsError(Exception):
 
 
 def follow_rows(
-    program: core.ClosedJaxpr, inputs: Sequence[RowState], num_rows: int, *, has_padding: bool
+    program: core.ClosedJaxpr,
+    inputs: Sequence[RowState],
+    num_rows: int,
+    *,
+    has_padding: bool,
+    of_edges: bool = False,
 ) -> list[RowState]:
     """Finds the states of the outputs of a function of a shard.
 
     Args:
       program: the function, traced under `shard_map`.
       inputs: the states of its flat arguments.
-      num_rows: rows of the shard.
+      num_rows: rows of the shard, or its slots of edges.
       has_padding: whether any device has rows of padding.
+      of_edges: whether the rows are slots of edges. What jaxgraph computes for each slot is then 0
+        in slots of padding.
 
     Returns:
       A state for each flat output.
@@ -104,7 +116,7 @@ def follow_rows(
     Raises:
       RowsError: the result would depend on the partition.
     """
-    return _Flow(num_rows, has_padding, None).closed(program, inputs)
+    return _Flow(num_rows, has_padding, of_edges, None).closed(program, inputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +129,7 @@ class _Flow:
 
     num_rows: int
     has_padding: bool
+    of_edges: bool
     caller: Any
 
     def closed(self, program: Any, inputs: Sequence[RowState]) -> list[RowState]:
@@ -148,22 +161,33 @@ class _Flow:
             if inner is not None:
                 is_one = is_of_jax(inner) or is_derivative(equation)
                 return (flow if is_one else self).closed(inner, states)
-            return _with_signs(equation, states, flow._simple(equation, states))
+            flow._check_tables(states)
+            found = _with_signs(equation, states, flow._simple(equation, states))
+            return _in_table(found, states)
         except RefusedError as refused:
-            if not is_users(flow.caller):
-                return flow._trusted(equation)
+            if not is_users(flow.caller) and refused.why != "tables":
+                return flow._trusted(equation, states)
             line = user_line(flow.caller)
             raise RowsError(refused.why, name, line) from refused
 
-    def _trusted(self, equation: Any) -> list[RowState]:
-        padding = 0 if is_derivative(self.caller) else None
+    def _check_tables(self, states: Sequence[RowState]) -> None:
+        """Refuses the rows of one graph beside arrays of another."""
+        tables = {getattr(state, "table", None) for state in states} - {None}
+        has_rows = any(isinstance(state, Rows) for state in states)
+        if len(tables) > 1 and has_rows and not is_derivative(self.caller):
+            raise RefusedError("tables")
+
+    def _trusted(self, equation: Any, states: Sequence[RowState]) -> list[RowState]:
+        self._check_tables(states)
+        padding = 0 if self.of_edges or is_derivative(self.caller) else None
+        table = table_of(states)
 
         def state(var: Any) -> RowState:
             if not _varies(var):
                 return Same()
             if var.aval.shape[:1] == (self.num_rows,):
-                return Rows(Along(0), padding)
-            return UNKNOWN
+                return Rows(Along(0), padding, table=table)
+            return Unknown(table)
 
         return [state(var) for var in equation.outvars]
 
@@ -180,6 +204,8 @@ class _Flow:
                 raise RefusedError("parts")
             return [Same(entries=_entries_of_all(equation, state)) for state in states]
         if name in _OF_DEVICES or any(isinstance(state, Unknown) for state in states):
+            if self.of_edges and not is_users(self.caller):
+                return self._trusted(equation, states)
             return [UNKNOWN if _varies(var) else Same() for var in equation.outvars]
         step = _step(equation, self.num_rows)
         if step.name in SCATTERED and is_by_value(states):
@@ -220,6 +246,10 @@ class _Flow:
             return [Rows(rows.along.at(place), rows.padding)]
         if name in ("argmax", "argmin") and axis in step.params["axes"]:
             raise RefusedError("mixes")
+        if name in _OPAQUE:
+            raise RefusedError("opaque")
+        if name in ("mul", "div") and any(map(self._is_count, numbers, step.inputs)):
+            raise RefusedError("count")
         found = _followed(step, states, axis)
         naturals = [is_natural(state) for state in states]
         return [
@@ -227,10 +257,16 @@ class _Flow:
             for i, state in enumerate(found)
         ]
 
+    def _is_count(self, number: Number | None, shape: tuple[int, ...]) -> bool:
+        """True for a scalar that is, or divides by, a number of rows that is no other by chance."""
+        if not number or shape or self.num_rows < _MANY:
+            return False
+        return self.num_rows in (number, round(1 / number) if abs(number) < 1 else 0)
+
     def _loop(self, equation: Any, states: list[RowState], inside: _Flow) -> list[RowState]:
         """Follows a loop or a branch; `inside` follows its bodies."""
         if not is_users(self.caller):
-            return self._trusted(equation)
+            return self._trusted(equation, states)
         params, name = equation.params, equation.primitive.name
         if name == "scan":
             return _scan(equation, states, inside)
@@ -252,7 +288,16 @@ class _Flow:
             results = [inside.closed(branch, states[1:]) for branch in params["branches"]]
             return [_joined(each) for each in zip(*results, strict=True)]
         inner = body_of(equation)
-        return self._trusted(equation) if inner is None else inside.closed(inner, states)
+        return self._trusted(equation, states) if inner is None else inside.closed(inner, states)
+
+
+def _in_table(found: Sequence[RowState], states: Sequence[RowState]) -> list[RowState]:
+    """Results with the table of their operands."""
+    table = table_of(states)
+    return [
+        dataclasses.replace(each, table=table) if isinstance(each, Rows | Unknown) else each
+        for each in found
+    ]
 
 
 def _step(equation: Any, num_rows: int) -> Step:
@@ -406,7 +451,7 @@ def _scan(equation: Any, states: list[RowState], inside: _Flow) -> list[RowState
 
     def moved(state: RowState, by: int) -> RowState:
         if isinstance(state, Rows):
-            return Rows(state.along.at(state.along.axis + by), state.padding)
+            return dataclasses.replace(state, along=state.along.at(state.along.axis + by))
         return Same(value=state.value) if isinstance(state, Same) else state
 
     outputs: list[RowState] = []

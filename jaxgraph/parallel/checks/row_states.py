@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = [
     "is_natural",
     "joined_rows",
     "number_of",
+    "table_of",
 ]
 
 Number: TypeAlias = bool | int | float
@@ -72,11 +74,13 @@ class Rows:
       along: where the rows are.
       padding: the number that fills its padding; None: not known.
       natural: whether it is known that no entry is negative.
+      table: the number of the sharded graph that the nodes belong to, among those of a call.
     """
 
     along: Along
     padding: Number | None = None
     natural: bool = False
+    table: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +98,13 @@ class Share:
 
 @dataclasses.dataclass(frozen=True)
 class Unknown:
-    """A value that is not followed, such as an array of edges."""
+    """A value that is not followed, such as an array of indices.
+
+    Attributes:
+      table: as of `Rows`; None: it is of no graph, or of several.
+    """
+
+    table: int | None = None
 
 
 UNKNOWN = Unknown()
@@ -126,6 +136,12 @@ def is_natural(state: RowState) -> bool:
     return isinstance(state, Same | Rows) and state.natural
 
 
+def table_of(states: Iterable[RowState]) -> int | None:
+    """The graph that values belong to; None: none, or several."""
+    found = {getattr(state, "table", None) for state in states} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
 def joined_rows(first: RowState, second: RowState) -> RowState:
     """Joins the states of two values, either of which may be selected.
 
@@ -151,9 +167,12 @@ def joined_rows(first: RowState, second: RowState) -> RowState:
             return Share(one.kind) if one.kind in ("sum", "max", "min") else UNKNOWN
         if isinstance(one, Rows) and isinstance(other, Same):
             padding = one.padding if one.padding == other.value else None
-            return Rows(one.along, padding, is_natural(one) and is_natural(other))
+            return dataclasses.replace(
+                one, padding=padding, natural=is_natural(one) and is_natural(other)
+            )
     if isinstance(first, Rows) and isinstance(second, Rows):
         padding = first.padding if first.padding == second.padding else None
         if first.along.plain() == second.along.plain():
-            return Rows(first.along.plain(), padding, first.natural and second.natural)
+            natural = first.natural and second.natural
+            return Rows(first.along.plain(), padding, natural, table_of((first, second)))
     return UNKNOWN

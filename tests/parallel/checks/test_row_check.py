@@ -433,3 +433,52 @@ def test_rows_that_are_returned_are_each_of_one_node(function, words):
 def test_rows_that_are_returned_may_be_constant():
     run = jg.parallel.spmd(lambda s: varying(s, jnp.ones((s.num_rows, 2))), outputs="rows")
     assert np.all(jg.parallel.gather_rows(run(sharded(2)), sharded(2)) == np.ones((NODES, 2)))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x / len(x),
+        lambda x: x * x.shape[0],
+        lambda x: x * (1 / len(x)),
+        lambda x: x.shape[0] * jnp.tanh(x),
+    ],
+)
+def test_rows_are_not_scaled_by_their_number(parts, function):
+    nodes = 4000
+    senders, receivers = random_edges(nodes, 100, seed=1)
+    graph = jg.Graph(senders, receivers, nodes, nodes=np.ones((nodes, 2), np.float32))
+    partition = jg.partition.partition(graph, parts, method="hash")
+    placed = jg.parallel.shard(graph, partition, jg.parallel.make_mesh(parts))
+    with pytest.raises(ValueError, match="number of rows"):
+        jg.parallel.spmd(lambda s: total(s, function(s.nodes)))(placed)
+
+
+MESSAGES = {
+    "a mask": (lambda s: s.sum(s.nodes[s.nodes[:, 0] > 0].sum()), "selects rows by a mask"),
+    "a scan": (
+        lambda s: s.sum(lax.scan(lambda c, x: (c + x.sum(), x), 0.0, s.nodes)[0]),
+        "carries a value in a loop",
+    ),
+    "pmean": (
+        lambda s: total(s, jax.vmap(lambda x: x - lax.pmean(x, "b"), axis_name="b")(s.nodes)),
+        "vmap",
+    ),
+    "all_gather": (
+        lambda s: total(s, jax.vmap(lambda x: lax.all_gather(x, "b")[0], axis_name="b")(s.nodes)),
+        "vmap",
+    ),
+    "python": (
+        lambda s: total(s, s.nodes + jax.pure_callback(lambda v: v - v.mean(0), s.nodes, s.nodes)),
+        "calls Python",
+    ),
+}
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("name", MESSAGES)
+def test_errors_say_what_works(name, parts):
+    function, text = MESSAGES[name]
+    with pytest.raises(ValueError, match=text):
+        jg.parallel.spmd(function)(sharded(parts))
