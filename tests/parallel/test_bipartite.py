@@ -285,7 +285,9 @@ def test_functions_of_rows_ask_for_a_table() -> None:
 
 
 def test_the_mask_of_a_block_leaves_out_padding():
-    block = jg.parallel.bipartite(np.array([0, 3, 4]), np.array([1, 1, 0]), 5, 2)
+    block = jg.parallel.bipartite(
+        np.array([0, 3, 4]), np.array([1, 1, 0]), num_senders=5, num_receivers=2
+    )
     mask = np.asarray(block.edge_mask)
     assert (mask.sum(), mask.size > 3) == (3, True)
     np.testing.assert_array_equal(block.by_edge(mask), True)

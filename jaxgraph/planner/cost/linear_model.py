@@ -370,7 +370,8 @@ def node_cost(
     """Predicts the costs of the nodes of a graph, for ``partition(..., method="cost")``.
 
     Args:
-        model: the model of a layer, or one for every layer, to add up: a list, or what `fit_layers` gives.
+        model: the model of a layer, or one for every layer, to add up: a list, or the mapping that
+          `fit_layers` returns.
         graph: the graph, even one never seen.
 
     Returns:
