@@ -110,7 +110,9 @@ def test_what_dropout_keeps_is_counted() -> None:
 
     found, expected = spmd(degrees, outputs="rows")(placed(3, 3, "sar"))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert 0 < np.sum(found) < 2 * np.sum(graph().edge_weight)
+    weights = graph().edge_weight
+    assert weights is not None
+    assert 0 < np.sum(found) < 2 * np.sum(weights)
 
 
 def on_shard(function: Any, mode: str = "sar") -> Any:
