@@ -24,7 +24,7 @@ from jaxgraph.partition.choices import checked_choice
 from jaxgraph.planner.degree_model import METHODS, GraphCounts, counted_manifest
 from jaxgraph.planner.plan import Option, Plan
 from jaxgraph.planner.policy_search import Needed, cheapest_fitting
-from jaxgraph.planner.step_cost import TEMPORARY_MARGIN, DryRun, Memory, dry_run
+from jaxgraph.planner.step_cost import DryRun, Memory, dry_run
 from jaxgraph.planner.streaming import Tried, tried_parts
 from jaxgraph.planner.targets import TARGETS, Target, find_target
 from jaxgraph.train.task import Task
@@ -143,8 +143,8 @@ def consider(
       memory_limit: bytes of one device, or text such as "16GB"; a way that does not fit it is
         compiled under other policies too. None: all of its memory, under the model's own policy.
       methods: partitioners; of counts, those of `jaxgraph.planner.degree_model.METHODS`.
-      compile: the steps to compile: "all" that may fit; "fastest" by prediction first, until one
-        fits; or "none". The others are predicted.
+      compile: the steps to compile: "all" whose arguments fit; "fastest" by prediction first, until
+        one fits; or "none". The others are predicted.
       cost_model: predicts the seconds of a device; None: a roofline.
       task: the task to learn; None: node classification.
 
@@ -341,6 +341,10 @@ def to_plan(
     fitting = [each for each in found if each.fits]
     # The compiler's figure decides where there is one.
     fitting = [each for each in fitting if each.run and each.run.memory.is_compiled] or fitting
+    if not fitting:  # A prediction refuses nothing.
+        open_ways = [each for each in found if each.run and not each.run.memory.is_compiled]
+        open_ways = [each for each in open_ways if _arguments(each) <= memory_limit]
+        fitting = sorted(open_ways, key=lambda each: each.run.memory.total if each.run else 0)[:1]
     if not fitting:
         raise ValueError(_nothing_fits(found, target, memory_limit))
     best = _ranked(fitting)[0]
@@ -363,6 +367,10 @@ def to_plan(
         compiled_for=run.compiled_for,
         policy=own if best.policy is None else best.policy,
     )
+
+
+def _arguments(way: Considered) -> int:
+    return way.run.memory.arguments if way.run else 0
 
 
 def _ranked(found: Sequence[Considered]) -> list[Considered]:
@@ -395,11 +403,10 @@ def _why_not(run: DryRun, limit: int) -> str:
     if memory.is_compiled or memory.total <= limit:
         more = memory.total - limit
         return f"needs {more / 1e9:.3g} GB more" if more > 0 else ""
-    least = memory.arguments + memory.temporary / TEMPORARY_MARGIN
-    word = "at least" if least > limit else "about"
-    of_arguments = " for its arguments alone" if memory.arguments > limit else ""
-    amount = memory.arguments if of_arguments else (least if least > limit else memory.total)
-    return f"needs {word} {amount / 1e9:.3g} GB{of_arguments}"
+    if memory.arguments > limit:
+        return f"needs {memory.arguments / 1e9:.3g} GB for its arguments alone"
+    low, high = memory.range()
+    return f"may not fit: predicted to need {low / 1e9:.3g} to {high / 1e9:.3g} GB"
 
 
 def _manifest(

@@ -22,6 +22,7 @@ from jaxgraph.planner import (
     choose,
     consider,
     load_plan,
+    step_cost,
 )
 from jaxgraph.planner.choice import NEAR
 from jaxgraph.train import fit
@@ -123,6 +124,27 @@ def test_the_least_limit_that_works_is_named_and_works() -> None:
         choose(*arguments, memory_limit=1000, **chosen)
     least = str(raised.value).split("about ")[1].split(", with")[0].replace(",", "")
     assert choose(*arguments, memory_limit=int(least), **chosen).memory == int(least)
+
+
+def test_a_prediction_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = load("chung-lu", num_nodes=300, degree=6, num_features=32, num_classes=4, seed=0)
+    given: Any = {"methods": ["hash"]}
+    true = choose(make_model(), graph, "cpux1", ADAM, **given)
+    assert true.compiled_for is not None
+    predicted = step_cost.temporary_bytes
+    monkeypatch.setattr(step_cost, "temporary_bytes", lambda jaxpr: 10 * predicted(jaxpr))
+    limit = true.memory + 8
+    found = choose(make_model(), graph, "cpux1", ADAM, memory_limit=limit, **given)
+    assert (found.memory, found.policy) == (true.memory, true.policy)
+    (way,) = consider(
+        make_model(), COUNTS, "cpux1", ADAM, memory_limit="9MB", compile="none", **given
+    )
+    assert way.run is not None and way.run.memory.arguments < 9e6 < way.run.memory.range()[0]
+    assert way.why_not.startswith("may not fit: predicted to need") and not way.fits
+    uncertain = choose(
+        make_model(), COUNTS, "cpux1", ADAM, memory_limit="9MB", compile=False, **given
+    )
+    assert uncertain.memory == way.run.memory.total
 
 
 @pytest.mark.slow

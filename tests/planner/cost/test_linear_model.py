@@ -178,5 +178,5 @@ def test_node_cost_says_what_it_expects() -> None:
     for wrong in (object(), "GCN", [model, 3], {"layer": 3}):
         with pytest.raises(ValueError, match="expected the CostModels of fit_layers"):
             node_cost(wrong, graph)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="expected a jaxgraph.Graph"):
+    with pytest.raises(ValueError, match=r"expected a jaxgraph\.Graph"):
         node_cost(model, 3)  # pyright: ignore[reportArgumentType]
