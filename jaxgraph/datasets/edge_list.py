@@ -27,7 +27,7 @@ from jaxgraph.datasets.files import (
 from jaxgraph.datasets.matrix_market import is_matrix_market, read_matrix_market
 from jaxgraph.datasets.metis_graph import is_like_metis, read_metis
 from jaxgraph.datasets.node_ids import ids_of_numbers
-from jaxgraph.datasets.npz import load_npy, load_npz
+from jaxgraph.datasets.npz import check_pairs, load_npy, load_npz
 from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.table_edges import read_parquet
 from jaxgraph.datasets.text_edges import check_counts, is_empty_column, read_text_edges
@@ -121,7 +121,7 @@ def read_edge_list(
     - MatrixMarket (``.mtx``, and any text that begins as one): the entry [i, j] is an edge.
     - METIS (``.graph``, ``.metis``): a line of neighbours for each node, from 1.
     - Parquet (``.parquet``, with pyarrow installed): columns by name, as in a text.
-    - ``.npy``: int [num_edges, 2] or [2, num_edges].
+    - ``.npy``: int [num_edges, 2], or [2, num_edges] of other than two or three edges.
     - ``.npz``: arrays named as the arguments of ``Graph.from_edges``, at least senders and
       receivers.
 
@@ -331,15 +331,7 @@ def _from_parquet(path: Path, choices: _Choices) -> _Found:
 def _from_npy(path: Path, choices: _Choices) -> _Found:
     choices.check_unused("npy", "relabel")
     pairs = load_npy(path)
-    if pairs.ndim != 2 or 2 not in pairs.shape:
-        raise BrokenFileError(
-            f"has shape {list(pairs.shape)}; expected [num_edges, 2] or [2, num_edges]"
-        )
-    if pairs.shape == (2, 2) and (pairs != pairs.T).any():
-        raise AmbiguousFileError(
-            "has shape [2, 2], so that rows may be edges, or senders and receivers; write an npz "
-            "file with arrays senders and receivers"
-        )
+    check_pairs(pairs.shape, lambda: pairs)
     senders, receivers = np.array(pairs.T if pairs.shape[1] == 2 else pairs)
     if senders.dtype.kind in "iu":
         ids = ids_of_numbers(

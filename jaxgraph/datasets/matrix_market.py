@@ -43,7 +43,7 @@ def read_matrix_market(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Reads a square matrix; the entry in row i and column j, from 1, is the edge i - 1 -> j - 1.
 
-    SciPy reads a symmetric or skew-symmetric matrix with both directions of each edge. Entries
+    An entry of a symmetric or skew-symmetric matrix stands for both directions of an edge. Entries
     that are zero are no edges.
 
     Args:
@@ -57,7 +57,8 @@ def read_matrix_market(
 
     Raises:
         AmbiguousFileError: the matrix has far more rows than entries.
-        BrokenFileError: it is no MatrixMarket file, or dense, not square or complex.
+        BrokenFileError: it is no MatrixMarket file, or dense, not square or complex, or symmetric
+            with entries in both triangles for one edge.
     """
     if not is_matrix_market(path):
         raise BrokenFileError(
@@ -87,12 +88,24 @@ def read_matrix_market(
         check_num_nodes(rows, entries)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        matrix = sp.coo_array(scipy.io.mmread(io.BytesIO(content)))
-    kept = matrix.data != 0
-    values = matrix.data[kept]
+        listed = f"%%MatrixMarket matrix coordinate {field} general".encode()
+        body = content[content.index(b"\n") :]
+        matrix = sp.coo_array(scipy.io.mmread(io.BytesIO(listed + body)))
+    senders, receivers, values = matrix.row, matrix.col, matrix.data
+    if symmetry != "general":
+        _check_one_triangle(senders, receivers, content, symmetry)
+        mirrored = senders != receivers
+        sign = -1 if symmetry == "skew-symmetric" else 1
+        values = np.concatenate([values, sign * values[mirrored]])
+        senders, receivers = (
+            np.concatenate([senders, receivers[mirrored]]),
+            np.concatenate([receivers, senders[mirrored]]),
+        )
+    kept = values != 0
+    values = values[kept]
     fields: dict[str, Any] = {
-        "senders": np.asarray(matrix.row)[kept],
-        "receivers": np.asarray(matrix.col)[kept],
+        "senders": senders[kept],
+        "receivers": receivers[kept],
         "num_nodes": rows if num_nodes is None else num_nodes,
     }
     if weights is not False and field != "pattern" and not (values == 1).all():
@@ -101,6 +114,33 @@ def read_matrix_market(
     if not kept.all():
         notes.append(f"{int(kept.size - kept.sum()):,} zeros left out")
     return fields, tuple(notes)
+
+
+def _check_one_triangle(
+    rows: np.ndarray, columns: np.ndarray, content: bytes, symmetry: str
+) -> None:
+    """Refuses a symmetric matrix that lists an entry and its mirror."""
+    is_upper, is_lower = rows < columns, rows > columns
+    if not (is_upper.any() and is_lower.any()):
+        return
+    ends = np.sort([rows, columns], axis=0)
+    order = np.lexsort((is_upper, *ends))
+    ends, sides = ends[:, order], is_upper[order]
+    twice = (ends[:, 1:] == ends[:, :-1]).all(0) & (sides[1:] != sides[:-1])
+    if not twice.any():
+        return
+    first, second = sorted(order[int(np.argmax(twice)) :][:2].tolist())
+    lines = [
+        number
+        for number, line in enumerate(content.split(b"\n"), 1)
+        if line.strip() and not line.startswith(b"%")
+    ]
+    raise BrokenFileError(
+        f"lines {lines[first + 1]} and {lines[second + 1]} hold the entry [{rows[first] + 1}, "
+        f"{columns[first] + 1}] and its mirror, and an entry of a {symmetry} matrix stands for "
+        f"both. If both triangles are listed, write 'general' for {symmetry!r} in line 1; else "
+        "leave out one of the lines"
+    )
 
 
 def _check_characters(content: bytes) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from jaxgraph.datasets.files import reading
+from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, reading
 from jaxgraph.datasets.limits import check_expansion
 from jaxgraph.datasets.restricted_pickle import checked_array, unpickled
 
-__all__ = ["load_npy", "load_npz"]
+__all__ = ["check_pairs", "load_npy", "load_npz"]
 
 _SUFFIX = ".npy"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -44,6 +44,28 @@ def load_npy(path: Path) -> np.ndarray:
         if not isinstance(value, np.ndarray) or value.dtype == object:
             raise ValueError("it holds objects; expected numbers")
         return value
+
+
+def check_pairs(shape: tuple[int, ...], read: Callable[[], np.ndarray]) -> None:
+    """Refuses an array that is no list of edges, or that may be two different ones.
+
+    Args:
+        shape: of the array.
+        read: returns the array.
+
+    Raises:
+        AmbiguousFileError: both rows and columns may be edges.
+        BrokenFileError: neither may be.
+    """
+    if len(shape) != 2 or 2 not in shape:
+        raise BrokenFileError(f"has shape {list(shape)}; expected [num_edges, 2] or [2, num_edges]")
+    other = "two edges with their weights" if shape == (2, 3) else "edges"
+    if shape == (2, 3) or (shape == (2, 2) and (read() != read().T).any()):
+        raise AmbiguousFileError(
+            f"has shape {list(shape)}, so that rows may be {other}, or senders and receivers. "
+            "np.savez(path, senders=..., receivers=...) writes an npz file that says it, with "
+            "edge_weight=... if there are weights; three edges without weights have shape [3, 2]"
+        )
 
 
 def load_npz(path: Path) -> Mapping[str, Any]:

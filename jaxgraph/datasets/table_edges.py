@@ -12,7 +12,7 @@ from jaxgraph.datasets.edge_columns import Column, EdgeColumns, choose_columns
 from jaxgraph.datasets.files import BrokenFileError, MissingPackageError, option_advice
 from jaxgraph.datasets.node_ids import NodeIds, ids_of_numbers, ids_of_texts, trimmed
 
-__all__ = ["edges_of_table", "read_parquet"]
+__all__ = ["edges_of_table", "not_flat", "read_parquet"]
 
 # A few bytes of a compressed column can stand for billions of equal values.
 _BYTES_ALWAYS_ALLOWED = 1 << 28
@@ -43,16 +43,16 @@ def edges_of_table(
 
     Raises:
         AmbiguousFileError: as ``choose_columns`` and ``ids_of_texts``.
-        BrokenFileError: an id or a weight is missing, or weights are no numbers.
+        BrokenFileError: an id or a weight is missing or a list, or weights are no numbers.
     """
     chosen = choose_columns(names, len(names), columns=columns, weights=weights)
-    ends = [np.asarray(column(position)) for position in (chosen.sender, chosen.receiver)]
+    ends = [_cells(names[end], column(end)) for end in (chosen.sender, chosen.receiver)]
     ids = _ids(ends, relabel=relabel, num_nodes=num_nodes)
     fields: dict[str, Any] = {"senders": ids.senders, "receivers": ids.receivers}
     if ids.names is not None:
         fields["node_names"] = ids.names
     if chosen.weight is not None:
-        values = np.asarray(column(chosen.weight))
+        values = _cells(names[chosen.weight], column(chosen.weight))
         try:
             fields["edge_weight"] = values.astype(np.float64)
         except (TypeError, ValueError) as error:
@@ -66,6 +66,32 @@ def edges_of_table(
                 f"ignore the column, {option_advice('weights=False', '--weight-column none')}"
             )
     return fields, chosen
+
+
+def not_flat(what: str, name: str) -> BrokenFileError:
+    """Returns the error for a column of lists or structs.
+
+    Args:
+        what: the column, and what it holds.
+        name: of the column.
+
+    Returns:
+        The error.
+    """
+    return BrokenFileError(
+        f"{what}; expected one value in each row. pandas' frame.explode({name!r}) makes a row of "
+        "each value of a list, and pandas.json_normalize a column of each field of a struct"
+    )
+
+
+def _cells(name: str, column: Any) -> np.ndarray:
+    """The array of a column; one with a list or a struct in a row is refused."""
+    cells = np.asarray(column)
+    if cells.dtype.kind == "O":
+        for row, cell in enumerate(cells):
+            if isinstance(cell, list | dict | set | np.ndarray):
+                raise not_flat(f"row {row}: column {name!r} holds {cell!r}", name)
+    return cells
 
 
 def _is_missing(value: Any) -> bool:

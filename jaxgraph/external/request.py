@@ -28,7 +28,7 @@ class Request:
 
     Attributes:
       source: a list of edges (``.csv``, ``.tsv``, ``.txt``, each perhaps with ``.gz``;
-        ``.parquet``; ``.npy`` of shape [num_edges, 2] or [2, num_edges]), or a folder of the Open
+        ``.parquet``; ``.npy`` as for ``read_edge_list``), or a folder of the Open
         Graph Benchmark.
       num_parts: number of parts.
       method: "hash", "equal-vertices", "equal-edges" or "given".

@@ -10,12 +10,13 @@ import numpy as np
 
 from jaxgraph.datasets.edge_columns import choose_columns
 from jaxgraph.datasets.files import (
-    AmbiguousFileError,
     BrokenFileError,
     MissingFileError,
     UnfitOptionError,
     reading,
 )
+from jaxgraph.datasets.npz import check_pairs
+from jaxgraph.datasets.table_edges import not_flat
 from jaxgraph.datasets.text_edges import (
     check_first_edge,
     check_unnamed_weights,
@@ -143,18 +144,9 @@ def _check_unused(request: Request, kind: str, used: tuple[str, ...]) -> None:
 
 def _from_npy(path: Path) -> tuple[StoredEdges, np.dtype]:
     rows, fortran = npy_rows(path)
-    if len(rows.shape) != 2 or 2 not in rows.shape:
-        raise BrokenFileError(
-            f"{path}: has shape {list(rows.shape)}; expected [num_edges, 2] or [2, num_edges]"
-        )
+    check_pairs(rows.shape, lambda: rows.read(0, 2))
     if rows.dtype.kind not in "iu":
         raise BrokenFileError(f"{path}: holds {rows.dtype}; expected integers")
-    if rows.shape == (2, 2):
-        pairs = rows.read(0, 2)
-        if (pairs != pairs.T).any():
-            raise AmbiguousFileError(
-                f"{path}: has shape [2, 2], so that rows may be edges, or senders and receivers"
-            )
     ends, count = ends_of(rows, by_edge=rows.shape[1] == 2, fortran=fortran)
     edges = StoredEdges(count, ends, False, {}, {}, lambda edge: f"{path}: edge {edge}")
     return edges, rows.dtype
@@ -175,6 +167,9 @@ def _from_parquet(
     kinds = [schema[name] for name in wanted]
     if chosen.weight is not None:
         wanted.append(names[chosen.weight])
+    for name in wanted:
+        if schema[name].is_nested():
+            raise not_flat(f"column {name!r} holds {schema[name]}", name)
     file = ParquetFile(path, tuple(wanted), length, amounts.edges)
     edges = read_keys(
         work,

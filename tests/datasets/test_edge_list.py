@@ -58,10 +58,12 @@ def test_a_third_column_holds_weights(tmp_path: Path, header: str) -> None:
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_npy_of_either_orientation(tmp_path: Path, dtype: Any) -> None:
     pairs = np.array([SENDERS, RECEIVERS], dtype)
-    np.save(tmp_path / "rows.npy", pairs)
     np.save(tmp_path / "columns.npy", pairs.T)
-    check(read_edge_list(tmp_path / "rows.npy"))
     check(read_edge_list(tmp_path / "columns.npy"))
+    pairs = np.array([[0, 1, 4, 4], [1, 2, 0, 0]], dtype)
+    np.save(tmp_path / "rows.npy", pairs)
+    graph = read_edge_list(tmp_path / "rows.npy")
+    np.testing.assert_array_equal([graph.senders, graph.receivers], pairs)
 
 
 @given(graph=graphs(edge_data=True))
@@ -115,6 +117,22 @@ def test_an_npy_that_can_be_read_in_two_ways_is_refused(tmp_path: Path) -> None:
         read_edge_list(tmp_path / "a.npy")
     graph = read_edge_list(tmp_path / "a.npy", relabel=True)
     assert present(graph.node_names).tolist() == [5, 10**12]
+
+
+def test_three_edges_in_two_rows_may_be_two_with_weights(tmp_path: Path) -> None:
+    pairs = np.array([SENDERS, RECEIVERS])
+    np.save(tmp_path / "a.npy", pairs)
+    message = r"a\.npy: has shape \[2, 3\], so that rows may be two edges with their weights, or"
+    with pytest.raises(AmbiguousFileError, match=message) as refused:
+        read_edge_list(tmp_path / "a.npy")
+    assert "np.savez(path, senders=..., receivers=...)" in str(refused.value)
+    assert "edge_weight=..." in str(refused.value) and "[3, 2]" in str(refused.value)
+    np.savez(tmp_path / "a.npz", senders=SENDERS, receivers=RECEIVERS)
+    check(read_edge_list(tmp_path / "a.npz"))
+    np.savez(tmp_path / "a.npz", senders=SENDERS, receivers=RECEIVERS, edge_weight=WEIGHTS)
+    check(read_edge_list(tmp_path / "a.npz"), weighted=True)
+    np.save(tmp_path / "a.npy", pairs.T)
+    check(read_edge_list(tmp_path / "a.npy"))
 
 
 def test_arrays_that_are_no_edges_are_refused(tmp_path: Path) -> None:

@@ -75,6 +75,29 @@ def test_a_damaged_matrix_is_refused(tmp_path: Path, content: str, message: str)
         read(tmp_path, content, "a.mtx")
 
 
+@pytest.mark.parametrize(("symmetry", "sign"), [("symmetric", 1), ("skew-symmetric", -1)])
+def test_a_symmetric_matrix_of_both_triangles_is_refused(
+    tmp_path: Path, symmetry: str, sign: int
+) -> None:
+    body = f"% c\n\n3 3 4\n2 1 7\n3 2 5\n\n1 2 {sign * 7}\n2 3 {sign * 5}\n"
+    message = rf"a\.mtx: lines 5 and 8 hold the entry \[2, 1\] and its mirror.* of a {symmetry} m"
+    with pytest.raises(BrokenFileError, match=message) as refused:
+        read(tmp_path, f"{BANNER} integer {symmetry}\n{body}", "a.mtx")
+    assert "write 'general' for" in str(refused.value)
+    dense = [[0, sign * 7, 0], [7, 0, sign * 5], [0, 5, 0]]
+    graph = read(tmp_path, f"{BANNER} integer general\n{body}", "a.mtx")
+    np.testing.assert_array_equal(to_scipy(graph).toarray(), dense)
+    body = "3 3 2\n2 1 7\n3 2 5\n"
+    graph = read(tmp_path, f"{BANNER} integer {symmetry}\n{body}", "a.mtx")
+    np.testing.assert_array_equal(to_scipy(graph).toarray(), dense)
+
+
+def test_an_edge_that_a_symmetric_matrix_repeats_is_kept(tmp_path: Path) -> None:
+    graph = read(tmp_path, f"{BANNER} pattern symmetric\n3 3 4\n2 1\n2 1\n2 3\n3 3\n", "a.mtx")
+    expected = [(0, 1), (0, 1), (1, 0), (1, 0), (1, 2), (2, 1), (2, 2)]
+    assert pairs_of(graph) == expected
+
+
 def test_a_matrix_of_far_more_rows_than_entries_is_asked_about(tmp_path: Path) -> None:
     content = f"{BANNER} real general\n100000000000 100000000000 1\n2 1 .5\n"
     with pytest.raises(AmbiguousFileError, match="declares 100,000,000,000 nodes for 1 edges"):

@@ -61,6 +61,29 @@ def test_parquet_that_is_damaged_or_leaves_things_open_is_refused(tmp_path: Path
         read_edge_list(tmp_path / "a.parquet")
 
 
+@pytest.mark.parametrize("name", ["src", "dst", "weight"])
+def test_a_list_in_each_row_is_no_value(tmp_path: Path, name: str) -> None:
+    lists = {"src": [0, 1], "dst": [1, 2], "weight": [0.5, 2.0]}
+    lists[name] = [[value] for value in lists[name]]
+    message = rf"row 0: column '{name}' holds .*; expected one value.*frame\.explode\('{name}'\)"
+    with pytest.raises(BrokenFileError, match=rf"a\.parquet: {message}"):
+        read(tmp_path, lists)
+    frame = pd.DataFrame(lists)
+    with pytest.raises(BrokenFileError, match=message):
+        from_pandas(frame)
+    graph = from_pandas(frame.explode(name))
+    assert (pairs_of(graph), present(graph.edge_weight).tolist()) == ([(0, 1), (1, 2)], [0.5, 2])
+    assert graph.node_names is None
+
+
+def test_a_struct_in_each_row_is_no_id(tmp_path: Path) -> None:
+    rows = {"src": [{"id": 0}, {"id": 1}], "dst": [1, 2]}
+    with pytest.raises(BrokenFileError, match=r"'src' holds \{'id': 0\}.*pandas\.json_normalize"):
+        read(tmp_path, rows)
+    flat = pd.json_normalize(pd.DataFrame(rows).to_dict("records"))
+    assert pairs_of(from_pandas(flat)) == [(0, 1), (1, 2)]
+
+
 def test_equal_values_that_pack_well_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,8 @@ def test_truncated_and_foreign_files(tmp_path: Path):
     (tmp_path / "e.npy").write_bytes(whole[:-8])
     (tmp_path / "f.csv").write_bytes(CYCLE.encode("utf-16"))
     pl.DataFrame({"u": [1, None], "v": [2, 3]}).write_parquet(tmp_path / "g.parquet")
+    np.save(tmp_path / "i.npy", np.arange(6).reshape(2, 3))
+    pl.DataFrame({"u": [[1], [2]], "v": [2, 3]}).write_parquet(tmp_path / "j.parquet")
     for name, message in {
         "a.csv.gz": "end-of-stream|truncated",
         "b.npy": r"shape \[12\]",
@@ -82,6 +84,8 @@ def test_truncated_and_foreign_files(tmp_path: Path):
         "f.csv": "UTF-16",
         "g.parquet": "row 1: has an empty id",
         "h.csv": "no such file",
+        "i.npy": r"i\.npy: has shape \[2, 3\], so that rows may be two edges with their weights",
+        "j.parquet": r"j\.parquet: column 'u' holds List\(Int64\); expected one value",
     }.items():
         with pytest.raises(ValueError, match=message):
             cut(tmp_path / name)
