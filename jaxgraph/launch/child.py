@@ -1,6 +1,7 @@
 """A process that a supervisor has started: its output, its signs of life and its end."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,12 +20,18 @@ Write = Callable[[str, bool], None]
 
 _START_SECONDS = 120.0
 """Time in which Python starts and imports what gives the first sign."""
+_OF_LIBRARIES = re.compile(
+    rb"\[Gloo\] Rank \d+ is connected to |W\d{4} .* preemption_notifier\.cc:"
+)
+"""Begin lines of XLA and of Gloo that tell what is as it should be."""
 _LONGEST_LINE = 1 << 16
 _READ = 1 << 16
 
 
 class Child:
     """A process in a session of its own, with its output as lines under its name.
+
+    Lines of Gloo and of XLA about connections and signals, which say nothing new, are left out.
 
     Args:
         name: Its number in the run, as text.
@@ -132,7 +139,8 @@ class Child:
         if rest and (not received or len(rest) > _LONGEST_LINE):
             lines, rest = [*lines, rest], b""
         for line in lines:
-            self._show(stream, line)
+            if not _OF_LIBRARIES.match(line):
+                self._show(stream, line)
         self._streams[stream] = rest
         if not received:
             del self._streams[stream]

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -36,6 +37,16 @@ if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
 __all__ = ["Stack"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Named:
+    """An object of a module, which pickle finds by its name."""
+
+    name: str
+
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        return resolve_name, (self.name,)
 
 
 class Stack(Module):
@@ -119,6 +130,15 @@ class Stack(Module):
         self.dropout = dropout
         self.outer_residual = outer_residual
         self.activation = activation
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for pickle, which cannot write most functions of JAX: their names are there."""
+        state = super().__getstate__()
+        name = getattr(self.activation, "__name__", "")
+        for module in (jax.nn, jnp, layers):
+            if getattr(module, name, None) is self.activation:
+                state["activation"] = _Named(f"{module.__name__}:{name}")
+        return state
 
     @property
     def first_aggregation(self) -> FirstAggregation | None:

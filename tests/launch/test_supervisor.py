@@ -28,6 +28,18 @@ def test_output_is_prefixed_and_all_that_is_written_is_shown(tmp_path: Path):
     assert "[1] \\xff" in out.splitlines()
 
 
+def test_lines_of_libraries_about_what_is_as_it_should_be_are_left_out(tmp_path: Path):
+    gloo = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is"
+    signal_line = "W1129 07:30:48.880992    2843 preemption_notifier.cc:90] SIGTERM caught at 2026"
+    others = ["[Gloo] Rank 0 has lost its peer", "E1129 07:30:48.8 1 client.cc:9] preemption"]
+    lines = [gloo, others[0], signal_line, others[1], f"epoch of {gloo}"]
+    writing = "\n".join(f"print({line!r}); print({line!r}, file=sys.stderr)" for line in lines)
+    with supervised(tmp_path, writing) as run:
+        out, error = run.communicate(timeout=60)
+    expected = [f"[0] {line}" for line in (*others, lines[-1])]
+    assert out.splitlines() == expected and error.splitlines() == expected
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "status", "message"),

@@ -1,6 +1,9 @@
 """Ready models: their layers, their options against the oracle, and their traffic."""
 
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -8,11 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax import export
 
 from jaxgraph import nn
 from jaxgraph.analysis import traffic
 from jaxgraph.layers import elu
-from jaxgraph.parallel import ShardedGraph, gather_edges, gather_rows, place_rows, rows_prefix, spmd
+from jaxgraph.parallel import (
+    ShardedGraph,
+    gather_edges,
+    gather_rows,
+    make_mesh,
+    place_rows,
+    rows_prefix,
+    shard,
+    spmd,
+)
 from jaxgraph.parallel.exchange import WHOLE_ANSWER_RATIO
 from jaxgraph.partition import partition
 from tests.oracles import convolutions, functions, losses
@@ -106,6 +119,28 @@ def test_default_activations() -> None:
     activations = {name: make(name).activation for name in MODELS}
     assert activations.pop("GAT") is elu
     assert set(activations.values()) == {jax.nn.relu}
+
+
+@pytest.mark.parametrize("activation", [jax.nn.relu, jax.nn.silu, jnp.tanh, elu, jax.nn.gelu, abs])
+def test_a_model_survives_pickle(activation: Callable[[jax.Array], jax.Array]) -> None:
+    model = nn.GCN(3, 4, 2, activation=activation, norm="batch", rngs=nnx.Rngs(0))
+    read = pickle.loads(pickle.dumps(model))
+    assert type(read) is nn.GCN and read.activation is model.activation is activation
+    jax.tree.map(np.testing.assert_array_equal, flat(nnx.state(read)), flat(nnx.state(model)))
+
+
+@pytest.mark.parametrize("name", ["GCN", "GAT"])
+def test_a_model_on_a_graph_sharded_for_xla_is_exported(name: str) -> None:
+    graph = crooked_graph()
+    model = getattr(nn, name)(NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0))
+    sharded = shard(graph, None, make_mesh(1), implementation="xla")
+    rows = place_rows(graph.nodes, sharded)
+    run = spmd(lambda model, part, rows: model(part, rows), outputs="rows")
+    exported = export.export(jax.jit(lambda rows: run(model, sharded, rows)))(rows)
+    if find_spec("flatbuffers"):
+        exported = export.deserialize(exported.serialize())
+    found = gather_rows(exported.call(rows), sharded)
+    assert_close(found, model(graph, graph.nodes), reduction_length=graph.num_nodes)
 
 
 def test_jumping_knowledge_adds_a_linear_map() -> None:
