@@ -43,7 +43,7 @@ def read_matrix_market(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Reads a square matrix; the entry in row i and column j, from 1, is the edge i - 1 -> j - 1.
 
-    An entry of a symmetric or skew-symmetric matrix stands for both directions of an edge. Entries
+    SciPy reads a symmetric or skew-symmetric matrix with both directions of each edge. Entries
     that are zero are no edges.
 
     Args:
@@ -88,24 +88,14 @@ def read_matrix_market(
         check_num_nodes(rows, entries)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        listed = f"%%MatrixMarket matrix coordinate {field} general".encode()
-        body = content[content.index(b"\n") :]
-        matrix = sp.coo_array(scipy.io.mmread(io.BytesIO(listed + body)))
-    senders, receivers, values = matrix.row, matrix.col, matrix.data
-    if symmetry != "general":
-        _check_one_triangle(senders, receivers, content, symmetry)
-        mirrored = senders != receivers
-        sign = -1 if symmetry == "skew-symmetric" else 1
-        values = np.concatenate([values, sign * values[mirrored]])
-        senders, receivers = (
-            np.concatenate([senders, receivers[mirrored]]),
-            np.concatenate([receivers, senders[mirrored]]),
-        )
-    kept = values != 0
-    values = values[kept]
+        matrix = sp.coo_array(scipy.io.mmread(io.BytesIO(content)))
+        if symmetry != "general":
+            _check_one_triangle(content, field, symmetry)
+    kept = matrix.data != 0
+    values = matrix.data[kept]
     fields: dict[str, Any] = {
-        "senders": senders[kept],
-        "receivers": receivers[kept],
+        "senders": np.asarray(matrix.row)[kept],
+        "receivers": np.asarray(matrix.col)[kept],
         "num_nodes": rows if num_nodes is None else num_nodes,
     }
     if weights is not False and field != "pattern" and not (values == 1).all():
@@ -116,10 +106,11 @@ def read_matrix_market(
     return fields, tuple(notes)
 
 
-def _check_one_triangle(
-    rows: np.ndarray, columns: np.ndarray, content: bytes, symmetry: str
-) -> None:
+def _check_one_triangle(content: bytes, field: str, symmetry: str) -> None:
     """Refuses a symmetric matrix that lists an entry and its mirror."""
+    banner = f"%%MatrixMarket matrix coordinate {field} general".encode()
+    listed = sp.coo_array(scipy.io.mmread(io.BytesIO(banner + content[content.index(b"\n") :])))
+    rows, columns = np.asarray(listed.row), np.asarray(listed.col)
     is_upper, is_lower = rows < columns, rows > columns
     if not (is_upper.any() and is_lower.any()):
         return
