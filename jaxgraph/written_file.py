@@ -5,11 +5,18 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["UNFINISHED", "alone_in", "check_writable", "sync_folder", "write_atomically"]
+__all__ = [
+    "UNFINISHED",
+    "alone_in",
+    "check_writable",
+    "sync_folder",
+    "write_atomically",
+    "write_each",
+]
 
 UNFINISHED = re.compile(r"\.jaxgraph-[0-9a-f]{32}\.part")
 """Names of files that a killed process leaves behind."""
@@ -75,6 +82,27 @@ def write_atomically(path: Path, contents: bytes | str) -> None:
     except OSError as error:
         before = "the file that was there is unchanged" if path.is_file() else "there is no file"
         raise OSError(f"{path} could not be written ({_reason(error)}); {before}.") from error
+
+
+def write_each(*writes: Callable[[], object]) -> None:
+    """Attempts every write, so that a file that fails does not lose the others.
+
+    Args:
+        writes: Functions that write a file each.
+
+    Raises:
+        OSError: Some failed; the message names each of them.
+    """
+    failed: list[OSError] = []
+    for write in writes:
+        try:
+            write()
+        except OSError as error:
+            failed.append(error)
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        raise OSError(" ".join(map(str, failed)))
 
 
 def _replace(target: Path, data: bytes) -> None:

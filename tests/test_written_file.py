@@ -1,10 +1,11 @@
 import os
 import stat
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from jaxgraph.written_file import check_writable, write_atomically
+from jaxgraph.written_file import check_writable, write_atomically, write_each
 
 
 def test_the_old_file_is_replaced_whole_and_keeps_its_permissions(tmp_path: Path):
@@ -71,3 +72,15 @@ def test_what_cannot_be_written_is_found_first(tmp_path: Path):
         with pytest.raises(ValueError, match=f"^--json: .*{message}"):
             check_writable("--json", tmp_path / name)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "loop"]
+
+
+def test_a_file_that_fails_does_not_lose_the_others(tmp_path: Path):
+    writes = [
+        partial(write_atomically, path, "text")
+        for path in (tmp_path / "no" / "first", tmp_path / "second", tmp_path / "none" / "third")
+    ]
+    with pytest.raises(OSError, match=r"no/first could not be written.*none/third could not"):
+        write_each(*writes)
+    assert (tmp_path / "second").read_text() == "text"
+    with pytest.raises(OSError, match=r"no/first could not be written[^.]*\.$"):
+        write_each(*writes[:2])

@@ -1,7 +1,7 @@
 """`jaxgraph plan`: what training a model would cost on a machine, and how to run it there."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from jaxgraph.cli.recipes import Recipe, build_layers, build_model
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
 from jaxgraph.partition import methods
-from jaxgraph.written_file import check_writable
+from jaxgraph.written_file import check_writable, write_each
 
 if TYPE_CHECKING:
     from jaxgraph.planner import Considered, GraphCounts, Plan, Target
@@ -278,8 +278,9 @@ def _write(
     model: Any,
     source: "Graph | GraphCounts",
 ) -> None:
+    writes: list[Callable[[], object]] = []
     if plan is not None and options.save is not None:
-        plan.save(options.save)
+        writes.append(partial(plan.save, options.save))
     if options.json is not None:
         contents = {
             "versions": versions(),
@@ -289,14 +290,25 @@ def _write(
             "plan": None if plan is None else plan.to_dict(),
             "command": None if plan is None else _command(options, plan),
         }
-        write_json(options.json, contents)
+        writes.append(partial(write_json, options.json, contents))
     if options.plot is not None:
-        from jaxgraph.planner import find_target
+        writes.append(partial(_plot, options.plot, options, model, settings, source, target))
+    write_each(*writes)
 
-        by_count = {}
-        for count in [2**power for power in range(target.devices.bit_length())]:
-            smaller = find_target(f"{target.chip}x{count}")
-            by_count[count] = list(
-                _consider(options, model, settings, source, smaller, compile="none")
-            )
-        plan_picture(by_count, options.plot)
+
+def _plot(
+    path: Path,
+    options: PlanOptions,
+    model: Any,
+    settings: Recipe,
+    source: "Graph | GraphCounts",
+    target: "Target",
+) -> None:
+    """Draws the memory on fewer and fewer devices of the target."""
+    from jaxgraph.planner import find_target
+
+    by_count = {}
+    for count in [2**power for power in range(target.devices.bit_length())]:
+        smaller = find_target(f"{target.chip}x{count}")
+        by_count[count] = list(_consider(options, model, settings, source, smaller, compile="none"))
+    plan_picture(by_count, path)

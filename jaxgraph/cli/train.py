@@ -1,6 +1,6 @@
 """`jaxgraph train`: partitions a graph, shards it over devices and trains a model on it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from jaxgraph.layout.part_files import open_parts
 from jaxgraph.partition import Partition, partition
 from jaxgraph.partition.metis import BALANCES
 from jaxgraph.partition.registry import check_names, costless_methods
-from jaxgraph.written_file import check_writable
+from jaxgraph.written_file import check_writable, write_each
 
 __all__ = ["TrainOptions", "run_train"]
 
@@ -282,10 +282,12 @@ def run_train(options: TrainOptions) -> None:
         chosen = {"source": settings.source, "split": split, "given": given}
         output.print(recipe_table(facts.name, asdict(settings), chosen))
         running = _Running(output, signals, group)
-        result = _train(options, settings, source, running) | {"recipe": chosen}
+        result, writes = _train(options, settings, source, running)
+        result["recipe"] = chosen
+        if options.json is not None and group.is_first:
+            writes.append(partial(write_json, options.json, result))
         try:
-            if options.json is not None and group.is_first:
-                write_json(options.json, result)
+            write_each(*writes)
         finally:
             output.print(summary_table(result))
         if result["diverged"] is not None:
@@ -411,8 +413,8 @@ def _train(
     settings: Recipe,
     source: TrainInput,
     running: _Running,
-) -> dict[str, Any]:
-    """Trains, writes predictions, and returns the result to show and write."""
+) -> tuple[dict[str, Any], list[Callable[[], None]]]:
+    """Trains, and returns the result to show and write, and the write of the predictions."""
     group = running.group
     running.signals.compilation_begins()
     group.heartbeat.enter("place")
@@ -452,13 +454,15 @@ def _train(
     outcome = _fit(options, running, model, sharded, optimizer, run)
     if outcome.diverged is not None and not outcome.history.records:
         raise FloatingPointError(outcome.diverged)
+    writes: list[Callable[[], None]] = []
     if options.predictions is not None:
         outputs = train.predict(model, sharded)
         if group.is_first:
             names = source.node_names()
-            write_predictions(options.predictions, outputs, names, multilabel=facts.multilabel)
+            write = partial(write_predictions, multilabel=facts.multilabel)
+            writes.append(partial(write, options.predictions, outputs, names))
     values = {name: value for name, value in asdict(settings).items() if name != "source"}
-    return {
+    result = {
         "versions": versions(),
         "options": asdict(options) | values,
         "graph": graph_summary(facts),
@@ -468,6 +472,7 @@ def _train(
         **result_summary(outcome.history),
         **cost_summary(outcome.programs, sharded, outcome.history),
     }
+    return result, writes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from jaxgraph.cli.main import app
 from jaxgraph.cli.summary import result_summary
 from jaxgraph.ops.core import choice
 from jaxgraph.train.history import Measured, Move
+from tests.cli.command import refused
 
 GENERATED = {"num-nodes": 200, "num-classes": 4, "num-features": 8, "degree": 8}
 TRAINED = {"layers": 1, "hidden": 8, "epochs": 12, "lr": 0.05, "dropout": 0.1}
@@ -462,3 +463,12 @@ def test_options_of_streamed_runs(options: tuple[str, ...], message: str):
     result = CliRunner().invoke(app, [*SMALL, *options], env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("parts", ["1", "3"])
+def test_predictions_on_a_full_disk_do_not_lose_the_result(tmp_path: Path, parts: str):
+    path = tmp_path / "run.json"
+    options = ("--dataset", "karate", "--epochs", "1", "--parts", parts, "--json", str(path))
+    line = refused("train", *options, "--predictions", "/dev/full")
+    assert "/dev/full could not be written (no space left on device)" in line
+    assert json.loads(path.read_text())["history"]["loss"]
