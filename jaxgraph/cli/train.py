@@ -400,7 +400,10 @@ def _planned(
 
 def _check_trainable(facts: GraphFacts, mode: str | None) -> None:
     if not facts.num_classes:
-        raise ValueError(f"{facts.name} has no labels; training needs a class for each node.")
+        raise ValueError(
+            f"{facts.name} has no labels; training needs a class for each node. "
+            "A file of edges gets them by jaxgraph partition --memory-limit 2GB --node-data FOLDER."
+        )
     if not {"train", "val"} <= facts.splits.keys():
         raise ValueError(
             f"{facts.name} has no training and validation nodes; --labels-per-class 20 draws them."

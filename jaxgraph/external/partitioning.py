@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import resource
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import numpy as np
 
 from jaxgraph import byte_amounts
 from jaxgraph.datasets.edge_list import naming
+from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError
 from jaxgraph.external.limits import Amounts, amounts_of, check_limit
 from jaxgraph.external.node_files import ArrayRows, NodeFiles, Rows, row_bytes, split_nodes
 from jaxgraph.external.numbering import (
@@ -39,6 +43,10 @@ __all__ = ["Partitioned", "Progress", "partition_file"]
 
 Progress = Callable[[str, int, int], object]
 """Called with a step, how much of it is done, and all of it (0: not known)."""
+
+
+_OTHER_FILES = 24
+"""Files that the program has open beside those of the parts, at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +95,7 @@ def partition_file(
       OSError: the folder could not be written.
     """
     amounts = amounts_of(byte_amounts.bytes_of("memory_limit", memory_limit))
+    _check_open_files(request.num_parts)
     root = check_target(folder)
     name = f"work-{_fingerprint(request)}"
     try:
@@ -95,6 +104,12 @@ def partition_file(
         work.folder.mkdir(exist_ok=True)
         with alone_in(work.folder):
             return _Run(request, root, work, amounts, on_progress).parts(dataset, split)
+    except (AmbiguousFileError, BrokenFileError):
+        # The mended file, or another option, is another request: nothing would continue from this.
+        shutil.rmtree(root / name, ignore_errors=True)
+        with suppress(OSError):
+            root.rmdir()
+        raise
     except OSError as error:
         # Errors of files that are read, and of the parts at last, have messages of their own.
         if isinstance(error, ValueError) or not error.strerror:
@@ -103,6 +118,19 @@ def partition_file(
             f"{root} could not be written ({error.strerror.lower()}); parts that were there are "
             "unchanged, and the same request continues what was done."
         ) from error
+
+
+def _check_open_files(num_parts: int) -> None:
+    """Checks that the process may hold the files that are open at once; ValueError if not."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A part is mapped once for each of its two orders; the rest are those of the program.
+    needed = 2 * num_parts + _OTHER_FILES
+    if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
+        raise ValueError(
+            f"num_parts: {num_parts} parts need {needed} open files, and the limit is {limit}; "
+            f"raise it with ulimit -n {needed}, or take {max((limit - _OTHER_FILES) // 2, 1)} "
+            "parts at most"
+        )
 
 
 def _fingerprint(request: Request) -> str:

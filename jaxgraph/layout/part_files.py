@@ -227,6 +227,11 @@ def open_parts(folder: str | os.PathLike[str]) -> PartFolder:
             "jaxgraph.parallel.write_parts"
         )
     path = root / MANIFEST
+    if not path.exists() and any(root.glob("work-*")):
+        raise ValueError(
+            f"{root}: the parts are unfinished; give the same command of jaxgraph partition again, "
+            "which continues what was done"
+        )
     _check_place(path, root)
     with _naming(path):
         content = parsed(path.read_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from jaxgraph.datasets import AmbiguousFileError, BrokenFileError
 from jaxgraph.external import Request, partition_file
 from jaxgraph.external.limits import amounts_of, check_limit
+from jaxgraph.layout.part_files import open_parts
 from tests.external.folders import TINY, in_small_chunks
 
 CYCLE = "".join(f"{i},{(i + 1) % 60}\n" for i in range(60))
@@ -51,6 +53,7 @@ def test_broken_and_ambiguous_texts(
     (tmp_path / "graph.csv").write_text(text)
     with pytest.raises((AmbiguousFileError, BrokenFileError), match=message):
         cut(tmp_path / "graph.csv")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_mixture_is_names_where_the_caller_says_so(
@@ -155,3 +158,21 @@ def test_a_refused_run_continues_with_a_larger_limit(
     seen = []
     partition_file(request, out, memory_limit="50GB", on_progress=lambda *facts: seen.append(facts))
     assert "order" in {step for step, *_ in seen} and "split" not in {step for step, *_ in seen}
+
+
+@pytest.mark.parametrize("parts", [96, 200])
+def test_too_few_open_files_are_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+):
+    (tmp_path / "graph.csv").write_text(CYCLE)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (64, 64))
+    with pytest.raises(ValueError, match=rf"{parts} parts need .* limit is 64") as caught:
+        cut(tmp_path / "graph.csv", num_parts=parts)
+    assert "ulimit -n" in str(caught.value) and "take 20 parts" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_parts_that_are_unfinished_are_not_called_damaged(tmp_path: Path):
+    (tmp_path / f"work-{'0' * 32}").mkdir()
+    with pytest.raises(ValueError, match="unfinished; give the same command"):
+        open_parts(tmp_path)
