@@ -66,6 +66,12 @@ class PartTables:
         missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
         return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
 
+    def without_data(self) -> PartTables:
+        """The same tables, with empty arrays in the place of the user's data."""
+        found = self.survey.graph
+        bare = Graph(found.senders, found.receivers, found.num_nodes)
+        return dataclasses.replace(self, survey=dataclasses.replace(self.survey, graph=bare))
+
 
 def tabulate(
     graph: Graph,

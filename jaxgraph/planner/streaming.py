@@ -123,7 +123,7 @@ def tried_parts(
         if count > graph.num_nodes or (power and count > MOST_PARTS):
             return
         parts = partition(graph, count, **options)
-        sharded = outlined_graph(tabulate(graph, parts, "sar"), mesh)
+        sharded = outlined_graph(tabulate(graph, parts, "sar").without_data(), mesh)
         needs = streamed_needs(model, sharded, optimizer, task=task, compile=False)
         may_fit = compile and needs.device <= limit
         if may_fit:

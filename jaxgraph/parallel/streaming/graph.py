@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from jaxgraph.layout.placed import placed_part, placed_shapes
+from jaxgraph.layout.placed import listed_part, placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place
@@ -39,6 +39,8 @@ __all__ = [
 
 
 Pytree = Any
+_EXCHANGED = ("send/rows", "send/ptr", "reach/rows", "reach/ptr")
+"""The arrays that a schedule of transfers is made from."""
 _FUNCTIONS = 8
 """Functions of a graph whose programs are held."""
 
@@ -324,7 +326,7 @@ def _made(
     own = [p for p in range(manifest.num_parts) if p % devices in local]
     like, listed = None, {"send": {}, "receive": {}}
     for index in own:
-        part = _part(source, abstract, index, count)
+        part = _part(source, abstract, index, count, outlined=store is None)
         if store is not None:
             for number, leaf in enumerate(jax.tree.leaves(part)):
                 store.put(number, index, np.asarray(leaf))
@@ -347,12 +349,20 @@ def _made(
     return StreamedGraph(abstract.shards, mesh, abstract.counts, seconds, host)
 
 
-def _part(source: PartSource, abstract: ShardedGraph, index: int, count: Any) -> StreamedPart:
-    """One part, with its arrays."""
+def _part(
+    source: PartSource, abstract: ShardedGraph, index: int, count: Any, *, outlined: bool
+) -> StreamedPart:
+    """One part, with its arrays; outlined, with the rows that it exchanges alone."""
     manifest, mesh = abstract.shards.manifest, abstract.mesh
     chosen = abstract.shards.implementation
-    arrays = placed_part(source, manifest, index, chosen)
     shapes = placed_shapes(manifest, chosen)
+    if outlined:
+        listed = tuple(each for each in manifest.shapes if each[0] in _EXCHANGED)
+        exchanged = dataclasses.replace(manifest, shapes=listed)
+        arrays = {name: _empty(shape, dtype) for name, (shape, dtype) in shapes.items()}
+        arrays |= listed_part(source, exchanged, index, shapes)
+    else:
+        arrays = placed_part(source, manifest, index, chosen)
     arrays = {name: arrays[name].reshape(shapes[name][0]) for name in shapes}
     shard = assemble(arrays, manifest, mesh.axis_names[-1], False, chosen, 1)
     values = {f.name: getattr(shard, f.name) for f in dataclasses.fields(shard)}
@@ -390,7 +400,11 @@ def _check(source: PartSource) -> None:
 
 def nothing(leaf: Any) -> np.ndarray:
     """An array of a shape and type, without memory, for programs that do not read it."""
-    return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    return _empty(leaf.shape, leaf.dtype)
+
+
+def _empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:

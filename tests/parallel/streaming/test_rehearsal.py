@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+import scipy.sparse as sp
 from flax import nnx
 
 import jaxgraph as jg
@@ -18,9 +20,15 @@ from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh, propagate
 from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.function import StreamedFunction
-from jaxgraph.parallel.streaming.graph import Pipeline, StreamedGraph, streamed_graph
+from jaxgraph.parallel.streaming.graph import (
+    Pipeline,
+    StreamedGraph,
+    outlined_graph,
+    streamed_graph,
+)
 from jaxgraph.parallel.streaming.rehearsal import total_bytes
 from jaxgraph.partition import partition
+from jaxgraph.planner.streaming import tried_parts
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.training import HIDDEN, crooked_graph
 
@@ -129,6 +137,46 @@ def test_a_limit_finds_the_number_of_parts_and_keeps_it() -> None:
     assert planner.fewest_parts(model, graph, optimizer, needs[1], method="hash").num_parts == 1
     with pytest.raises(ValueError, match=r"memory_limit is 1,000 bytes.*least that works"):
         planner.fewest_parts(model, graph, optimizer, 1000, method="hash")
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize("data", ["nodes", "node_data", "edge_data"])
+def test_finding_the_number_of_parts_copies_no_data(data: str, devices: int) -> None:
+    """It reads shapes, so that it takes less memory than a wide array alone."""
+    num_nodes, width = 3000, 1024
+    ring, wide = np.arange(num_nodes), np.zeros((num_nodes, width), np.float32)
+    given: dict[str, Any] = {"nodes": wide[:, :8].copy()}
+    given[data] = {"wide": wide} if data.endswith("_data") else wide
+    labels, mask = np.zeros(num_nodes, np.int32), np.ones(num_nodes, bool)
+    graph = jg.Graph(ring, np.roll(ring, 1), num_nodes, labels=labels, train_mask=mask, **given)
+    model = jg.nn.GCN(graph.num_features, 4, 2, rngs=nnx.Rngs(0))
+    rest = (optax.adam(1e-2), 1 << 40, make_mesh(devices))
+    tracemalloc.start()
+    try:
+        next(tried_parts(model, graph, *rest, compile=False, method="hash"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < wide.nbytes
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+def test_an_outline_has_the_shapes_and_transfers_of_the_graph(features: str, parts: int) -> None:
+    graph = crooked_graph()
+    if features == "sparse":
+        graph = graph.replace(nodes=sp.csr_array(graph.nodes))
+    source = tabulate(graph, partition(graph, parts, method="hash", seed=0), "sar")
+    outlined = outlined_graph(source.without_data(), make_mesh(1)).parts
+    waiting = streamed_graph(source, make_mesh(1)).parts
+    assert outlined.outline == waiting.outline
+    for ours, theirs in (
+        (outlined.senders, waiting.senders),
+        (outlined.receivers, waiting.receivers),
+    ):
+        for some, same in zip(ours.listed, theirs.listed, strict=True):
+            np.testing.assert_array_equal(some.rows, same.rows)
+            np.testing.assert_array_equal(some.ptr, same.ptr)
 
 
 @pytest.mark.expensive
