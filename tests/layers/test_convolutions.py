@@ -109,12 +109,12 @@ def test_weights_that_a_shard_has_lost() -> None:
     conv, _, params = CASES["sage-mean-wide"]
 
     def lost(shard: Any) -> jax.Array:
-        return conv(params, replace(shard, edge_weight=None), shard.nodes)
+        return conv(params, shard.replace(edge_weight=None), shard.nodes)
 
     plain = spmd(lambda s: conv(params, s, s.nodes), outputs="rows")
     rows = spmd(lost, outputs="rows")(crooked_sharded(2, "hash", "sar", True))
     assert_close(rows, plain(crooked_sharded(2, "hash", "sar")), reduction_length=TERMS)
-    with pytest.raises(ValueError, match="sage_conv got a shard without edge_weight, but with"):
+    with pytest.raises(ValueError, match="replace no edge data of the shard before its first layer"):
         spmd(lost, outputs="rows")(crooked_sharded(4, "hash", "p3-sar", True))
 
 

@@ -45,7 +45,7 @@ def test_a_graph_is_as_if_its_edges_were_left_out() -> None:
     x: Any = graph.nodes
     expected = layers.gcn_conv(params, fewer, x)
     assert_close(layers.gcn_conv(params, dropped, x), expected, reduction_length=TERMS)
-    dropped, fewer = replace(dropped, edge_weight=None), fewer.replace(edge_weight=None)
+    dropped, fewer = dropped.replace(edge_weight=None), fewer.replace(edge_weight=None)
     case = CASES["gin"]
     expected = case.conv(case.params, fewer, x)
     assert_close(case.conv(case.params, dropped, x), expected, reduction_length=TERMS)

@@ -29,7 +29,8 @@ def test_weights_that_are_learned_have_their_gradient() -> None:
 
     @jax.jit
     def loss(x: jax.Array, weights: jax.Array) -> jax.Array:
-        shard = replace(whole.shard, edge_weight=whole.by_slot(weights))
+        weight = whole.by_slot(weights)
+        shard = replace(whole.shard, edge_weight=weight, follows_from=None)
         return jnp.sum(appnp_propagate(shard, x, steps=3, alpha=0.2) * of_y)
 
     given = jnp.asarray(graph.nodes), jnp.asarray(graph.edge_weight)
