@@ -52,7 +52,7 @@ def check_convolution(
 
     def step(params: dict[str, jax.Array], shard: Any) -> Any:
         def loss(x: jax.Array, params: dict[str, jax.Array], data: dict[str, jax.Array]) -> Any:
-            y = conv(params, replace(shard, **data), x)
+            y = conv(params, shard.replace(**data), x)
             return shard.sum(jnp.sum(shard.mask_rows(y * adjoint(shard.node_ids, y.shape[1])))), y
 
         data = {name: _poisoned(getattr(shard, name)) for name in fields}

@@ -1,6 +1,5 @@
 """Dropping edges: weighted degrees, features with their aggregate, and layers that refuse it."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 

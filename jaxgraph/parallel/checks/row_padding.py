@@ -21,6 +21,7 @@ _KEEPS = frozenset(
         *("pcast", "pvary", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reshape"),
         *("rev", "slice", "sort", "split", "squeeze", "stop_gradient", "tile", "transpose"),
         *("expand_dims", "optimization_barrier", "reduce_precision", "unstack"),
+        *("jaxgraph_forward_only", "jaxgraph_reverse_only"),
     )
 )
 """Primitives that fill their output with the number that fills their first operand."""
