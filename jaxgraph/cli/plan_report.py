@@ -167,6 +167,11 @@ def advice(found: Sequence["Considered"], source: Any) -> list[str]:
         )
     else:
         lines.append("Times are those of a roofline.")
+    if sum(each.option.method == "metis" for each in found) > 1:
+        lines.append(
+            "Times of ways that metis cuts are not ranked reliably, as measured on CPU devices: "
+            "time the fastest few before a long run."
+        )
     return lines
 
 

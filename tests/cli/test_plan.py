@@ -6,8 +6,9 @@ from typer.testing import CliRunner
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.main import app
-from jaxgraph.planner import load_plan
-from jaxgraph.planner.choice import NEAR
+from jaxgraph.cli.plan_report import advice
+from jaxgraph.planner import Option, load_plan
+from jaxgraph.planner.choice import NEAR, Considered
 
 COUNTS = ["--nodes", "2e4", "--edges", "2e5", "--features", "16", "--classes", "4"]
 
@@ -30,6 +31,16 @@ def test_a_graph_by_its_counts(tmp_path: Path) -> None:
     assert fastest <= figures["plan"]["seconds"] <= NEAR * fastest
     assert all(each["is_compiled"] is False for each in figures["considered"])
     assert load_plan(plan).to_dict() == figures["plan"]
+
+
+@pytest.mark.parametrize(
+    ("methods", "is_said"),
+    [(("metis", "metis"), True), (("hash", "hash"), False), (("metis", "hash"), False)],
+)
+def test_ways_that_metis_cuts_are_said_to_be_ranked_unreliably(methods, is_said) -> None:
+    modes = zip(("domain", "sar"), methods, strict=True)
+    found = [Considered(Option(mode, method), None, 1.0, 0.5, "") for mode, method in modes]
+    assert ("metis cuts are not ranked reliably" in " ".join(advice(found, None))) == is_said
 
 
 def test_a_graph_that_is_here_is_compiled(tmp_path: Path) -> None:
