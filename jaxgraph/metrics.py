@@ -7,8 +7,9 @@ whole is not the mean of the metrics of its parts.
 
 Labels are integer [n], a class or -1 for none, or [n, labels] of 0 and 1, NaN for none
 (multi-label). Outputs are logits or predictions. Logits [n, classes] predict the class of the
-largest, logits [n, labels] the labels of the positive ones. Predictions are integer or boolean, in
-the shape of the labels.
+largest, logits [n, labels] the labels of the positive ones. A row [n, classes] with a NaN predicts
+no class, and a NaN of [n, labels] is neither positive nor right. Predictions are integer or
+boolean, in the shape of the labels.
 """
 
 from types import ModuleType
@@ -68,7 +69,9 @@ def accuracy_counts(outputs: Array, labels: Array, mask: Array | None = None) ->
     if labels.ndim == 1:
         right = _predicted_classes(xp, outputs) == xp.asarray(labels)
         return (right & counted).sum(dtype=np.int32), counted.sum(dtype=np.int32)
-    right = _predicted_labels(xp, outputs) == (xp.asarray(labels) > 0)
+    outputs = xp.asarray(outputs)
+    # NaN fails both comparisons.
+    right = xp.where(xp.asarray(labels) > 0, outputs > 0, outputs <= 0)
     return (right & counted).sum(dtype=np.int32), counted.sum(dtype=np.int32)
 
 
@@ -81,7 +84,8 @@ def f1_counts(
         outputs: logits [n, classes] or [n, labels], or predictions in the shape of the labels.
         labels: integer [n], or 0 and 1 [n, labels].
         mask: bool [n], the nodes that count (None: all); nodes of label -1 never do.
-        num_classes: number of classes, needed where `outputs` are predicted classes.
+        num_classes: number of classes, needed where `outputs` are predicted classes. A prediction
+            outside of them is a false negative of the node's class, and no false positive.
 
     Returns:
         The counts, int32 [classes] or [labels] each.
@@ -100,7 +104,7 @@ def f1_counts(
         predicted = _predicted_classes(xp, outputs)[:, None] == classes
         actual = xp.asarray(labels)[:, None] == classes
     else:
-        predicted = _predicted_labels(xp, outputs)
+        predicted = xp.asarray(outputs) > 0
         actual = xp.asarray(labels) > 0
     outcomes = (predicted & actual, predicted & ~actual, ~predicted & actual)
     return F1Counts(*((outcome & counted).sum(axis=0, dtype=np.int32) for outcome in outcomes))
@@ -157,6 +161,8 @@ def f1_score(
 ) -> float:
     """Computes micro or macro F1, see `f1_from_counts`.
 
+    A predicted class that no node has, such as -1, counts as a class.
+
     Args:
         outputs: logits [n, classes] or [n, labels], or predictions in the shape of the labels.
         labels: integer [n], or 0 and 1 [n, labels].
@@ -172,7 +178,11 @@ def f1_score(
     outputs, labels, mask = _on_host(outputs, labels, mask)
     num_classes = None
     if outputs.ndim == 1:
-        num_classes = 1 + max(int(outputs.max()), int(labels.max()))
+        counted = _counted(np, labels, mask)
+        occurring = np.stack([outputs[counted], labels[counted]])
+        classes, codes = np.unique(occurring, return_inverse=True)
+        (outputs, labels), mask = codes.reshape(occurring.shape), None
+        num_classes = len(classes)
     return float(f1_from_counts(f1_counts(outputs, labels, mask, num_classes), average))
 
 
@@ -237,11 +247,11 @@ def _counted(xp: ModuleType, labels: Array, mask: Array | None) -> Any:
 
 
 def _predicted_classes(xp: ModuleType, outputs: Array) -> Any:
-    return xp.asarray(outputs) if outputs.ndim == 1 else xp.argmax(outputs, axis=1)
-
-
-def _predicted_labels(xp: ModuleType, outputs: Array) -> Any:
-    return xp.asarray(outputs) > 0
+    """The class of each node; -1, which is no class, for logits with a NaN."""
+    if outputs.ndim == 1:
+        return xp.asarray(outputs)
+    # The largest of logits with a NaN is, for argmax, the NaN.
+    return xp.where(xp.isnan(outputs).any(axis=1), -1, xp.argmax(outputs, axis=1))
 
 
 def _check(outputs: Array, labels: Array, mask: Array | None) -> None:

@@ -208,6 +208,53 @@ def test_no_mask_counts_every_node_with_a_label(kind: str) -> None:
     assert count == ((labels >= 0).sum() if kind == "single" else labels.size)
 
 
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_logits_with_nan_predict_no_class(xp: Any) -> None:
+    """Right: node 1. Missed: nodes 0 and 2, whose NaN stands in and beside their class."""
+    logits = xp.asarray([[np.nan, 0.0, 1.0], [0.0, 2.0, 1.0], [np.nan, 0.0, 3.0]])
+    labels = xp.asarray([0, 1, 2])
+    correct, count = metrics.accuracy_counts(logits, labels)
+    assert (int(correct), int(count)) == (1, 3)
+    counts = metrics.f1_counts(logits, labels)
+    for one, expected in zip(counts, ([0, 1, 0], [0, 0, 0], [1, 0, 1]), strict=True):
+        np.testing.assert_array_equal(one, expected)
+    assert metrics.accuracy(logits, labels) == pytest.approx(1 / 3)
+    assert metrics.f1_score(logits, labels) == pytest.approx(2 / 4)
+    assert metrics.f1_score(logits, labels, average="macro") == pytest.approx(1 / 3)
+    assert metrics.accuracy(logits > 0, xp.asarray([[0, 0, 1], [0, 1, 1], [0, 0, 1]])) == 1
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_a_nan_of_multi_label_logits_is_neither_positive_nor_right(xp: Any) -> None:
+    """Node 0 has NaN for a label that it has, node 1 for one that it has not."""
+    logits = xp.asarray([[np.nan, -1.0], [np.nan, 1.0]])
+    labels = xp.asarray([[1, 0], [0, 1]])
+    assert metrics.accuracy(logits, labels) == 0.5
+    counts = metrics.f1_counts(logits, labels)
+    for one, expected in zip(counts, ([0, 1], [0, 0], [1, 0]), strict=True):
+        np.testing.assert_array_equal(one, expected)
+
+
+@pytest.mark.parametrize(
+    ("labels", "predictions", "micro", "macro"),
+    [
+        ([0, 1, 0], [-1, 1, 0], 2 / 3, 5 / 9),
+        ([0, 1, 0, -1], [-1, 1, 0, 7], 2 / 3, 5 / 9),  # a node without a label does not count
+        ([0, 1, 0], [10**15, 1, 0], 2 / 3, 5 / 9),  # takes no column for each number below it
+        ([0, 1, 0], [-2, 1, -1], 1 / 3, 1 / 4),
+    ],
+)
+def test_a_prediction_that_is_no_class_of_the_graph_is_a_false_positive(
+    labels: list[int], predictions: list[int], micro: float, macro: float
+) -> None:
+    """Every prediction and every label counts once: micro F1 is the share of right ones."""
+    arrays = np.array(predictions), np.array(labels)
+    assert metrics.f1_score(*arrays) == pytest.approx(micro)
+    assert metrics.f1_score(*arrays, average="macro") == pytest.approx(macro)
+    counts = metrics.f1_counts(*arrays, num_classes=2)
+    np.testing.assert_array_equal(counts.false_positives, [0, 0])
+
+
 def test_a_class_that_is_predicted_and_nowhere_right_counts() -> None:
     """Right 1, wrongly predicted 1, missed 1."""
     assert metrics.f1_score(np.array([0, 2]), np.array([0, 0])) == 0.5

@@ -128,10 +128,9 @@ class NodeClassification(Task):
         if isinstance(outcomes, jax.Array):
             return {"loss": loss / weighed, "accuracy": outcomes.astype(loss.dtype) / count}
         weighed, count = weighed.sum(), count.sum()
-        wrong = (outcomes.false_positives + outcomes.false_negatives).astype(loss.dtype)
         return {
             "loss": loss / weighed,
-            "accuracy": 1 - wrong.sum() / count,
+            "accuracy": 1 - sums["wrong"].astype(loss.dtype).sum() / count,
             "micro_f1": f1_from_counts(outcomes, "micro"),
         }
 
@@ -166,6 +165,8 @@ class NodeClassification(Task):
         if self.label_smoothing:
             targets = (1 - self.label_smoothing) * targets + self.label_smoothing / 2
         losses = jnp.where(known, optax.sigmoid_binary_cross_entropy(logits, targets), 0)
+        # NaN is neither: it is wrong for both.
+        right = jnp.where(labels > 0, logits > 0, logits <= 0)
         # Counted by label: 32 bits do not hold the number of pairs of a large graph.
         counts = known.sum(axis=0, dtype=jnp.int32)
         weighed = {}
@@ -176,6 +177,7 @@ class NodeClassification(Task):
             "loss": losses.sum(),
             "count": counts,
             "outcomes": f1_counts(logits, labels, mask),
+            "wrong": (known & ~right).sum(axis=0, dtype=jnp.int32),
             **weighed,
         }
 

@@ -230,3 +230,23 @@ def test_tasks_that_do_not_fit_the_graph_or_the_model_are_refused() -> None:
     without = dataclasses.replace(graph, labels=None, train_mask=None)
     with pytest.raises(ValueError, match=r"no labels.*NodeRegression"):
         train.evaluate(model, without)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(("kind", "accuracy"), [("single", 2 / 4), ("multi", 6 / 8)])
+def test_outputs_of_nan_are_not_right(parts: int, kind: str, accuracy: float) -> None:
+    """Nodes 0 and 1 have NaN for label 0, which node 0 has and node 1 has not."""
+    logits = np.array([[0, -1], [0, 1], [1, -1], [-1, 1]], np.float32)
+    classes = np.array([0, 1, 0, 1])
+    labels = classes if kind == "single" else classes[:, None] == np.arange(2)
+    task, everywhere = NodeClassification(), np.ones(4, bool)
+    graph = Graph.from_edges([0, 1], [2, 3], nodes=logits, labels=labels, train_mask=everywhere)
+
+    def on_shard(shard: Any) -> Any:
+        x = jnp.where(shard.nodes == 0, jnp.nan, shard.nodes)
+        return task.metrics(shard.sum(task.sums(x, shard, "train")))
+
+    found = jax.jit(spmd(on_shard, outputs="replicated"))(on_devices(graph, parts))
+    assert float(found["accuracy"]) == pytest.approx(accuracy)
+    if kind == "multi":
+        assert float(found["micro_f1"]) == pytest.approx(2 * 3 / (2 * 3 + 1))
