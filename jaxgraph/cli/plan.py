@@ -29,7 +29,7 @@ from jaxgraph.cli.plan_report import (
 from jaxgraph.cli.recipes import Recipe, build_layers, build_model
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
-from jaxgraph.partition import methods
+from jaxgraph.partition.registry import costless_methods
 from jaxgraph.written_file import check_writable, write_each
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class PlanOptions(GraphOptions, ModelOptions):
     partitioner: Annotated[
         str | None,
         _plan_option(help="One partitioner alone; metis and hash where not given."),
-        OneOf(methods()),
+        OneOf(costless_methods()),
     ] = None
     compile: Annotated[
         str,
@@ -113,6 +113,12 @@ class PlanOptions(GraphOptions, ModelOptions):
 
     def __post_init__(self) -> None:
         """Checks the options, alone and together."""
+        if self.partitioner == "cost":
+            raise ValueError(
+                "--partitioner: cost cuts by the times of a model's layers, which a plan has none "
+                "of. Take another one here; jaxgraph.partition.partition(graph, N, 'cost', "
+                "node_cost=...) cuts by times of jaxgraph.planner.profile"
+            )
         super().__post_init__()
         missing = [f"--{name}" for name in _COUNTED if getattr(self, name) is None]
         if self.dataset is not None and len(missing) < len(_COUNTED):

@@ -244,15 +244,20 @@ class _Request:
             sharded = place(AbstractSource(manifest), self.mesh, prefetch=option.prefetch)
         except ValueError as error:
             return Considered(option, None, nothing, nothing, str(error))
-        run = dry_run(
-            self.model,
-            sharded,
-            self.optimizer,
-            self.target,
-            task=self.task,
-            compile=compile,
-            most=self.limit,
-        )
+        try:
+            run = dry_run(
+                self.model,
+                sharded,
+                self.optimizer,
+                self.target,
+                task=self.task,
+                compile=compile,
+                most=self.limit,
+            )
+        except ValueError as error:
+            if option.mode != "p3":  # Any other mode runs what can be run at all.
+                raise
+            return Considered(option, None, nothing, nothing, str(error))
         policy, repeated = None, 0.0
         if compile and self.is_limited and run.memory.arguments < self.limit < run.memory.total:
             run, policy, repeated = self._within(run, sharded)

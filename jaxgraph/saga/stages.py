@@ -153,7 +153,7 @@ class Layer(Module):
                 f"ApplyVertex: returned {kind_of(y)} {getattr(y, 'shape', '')}; expected an array "
                 f"with a row for each of the {len(rows)} rows of x"
             )
-        return shard.mask_rows(y)
+        return shard.receivers.mask_rows(y)
 
     def explain(self, shard: Graph | Shard, x: Features) -> RewritingReport:
         """Says what of `apply_edge` moves to the nodes, what is fused, and what could not be.

@@ -62,6 +62,8 @@ def test_a_graph_that_is_here_is_compiled(tmp_path: Path) -> None:
         ([*COUNTS, "--dataset", "cora", "--target", "cpu"], "counts of its own"),
         ([*COUNTS, "--target", "cpu", "--memory-limit", "12XB"], "as 16GB, 80GiB or a whole"),
         ([*COUNTS, "--target", "cpu", "--model", "gcnn"], "Did you mean 'gcn'?"),
+        ([*COUNTS, "--target", "cpu", "--partitioner", "cost"], "cost cuts by the times"),
+        ([*COUNTS, "--target", "cpu", "--partitioner", "hsh"], "Did you mean 'hash'?"),
     ],
 )
 def test_mistakes_are_one_line(wrong: list[str], message: str) -> None:

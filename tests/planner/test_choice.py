@@ -10,7 +10,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph import nn
+from jaxgraph import nn, saga
 from jaxgraph.datasets import load
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition import partition
@@ -145,6 +145,17 @@ def test_a_prediction_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         make_model(), COUNTS, "cpux1", ADAM, memory_limit="9MB", compile=False, **given
     )
     assert uncertain.memory == way.run.memory.total
+
+
+@pytest.mark.parametrize("kind", [saga.CommNet, saga.GatedGCN])
+def test_a_mode_that_cannot_run_a_model_is_a_row(kind: Any) -> None:
+    model = kind(32, 8, 4, rngs=nnx.Rngs(0))
+    found = list(consider(model, COUNTS, "cpux2", ADAM, methods=["hash"], compile="none"))
+    assert {each.option.mode for each in found if each.fits} == {"domain", "sar"}
+    reasons = {each.why_not for each in found if each.option.mode == "p3"}
+    assert len(reasons) == 1 and "cannot be split by column" in reasons.pop()
+    with pytest.raises(ValueError, match="features"):
+        choose(kind(31, 8, 4, rngs=nnx.Rngs(0)), COUNTS, "cpux2", ADAM, compile=False)
 
 
 @pytest.mark.slow

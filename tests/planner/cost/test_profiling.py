@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxgraph import nn
+from jaxgraph import nn, saga
 from jaxgraph.parallel import part_alone
 from jaxgraph.partition import partition
 from jaxgraph.planner import FEATURES, fit_layers, part_features, profile
@@ -99,6 +99,18 @@ def test_what_cannot_be_profiled_is_refused() -> None:
     with pytest.raises(ValueError, match="layers: got 2; expected indices from 0 to 1"):
         profile(model, graph, parts, layers=(2,))
     with pytest.raises(ValueError, match="windows: got 1"):
-        profile(model, graph, parts, windows=1)
+        profile(model, graph, parts, windows=2, reference=reference)
     with pytest.raises(ValueError, match="no node features"):
         profile(model, graph.replace(nodes=None), parts)
+
+
+@pytest.mark.parametrize("kind", [saga.CommNet, saga.GatedGCN, saga.GCN])
+def test_layers_of_saga_are_profiled(kind: Any, reference: Reference) -> None:
+    weighted = kind is saga.GCN
+    graph = crooked_graph(edge_weight=weighted)
+    model = kind(graph.num_features, 4, 3, rngs=nnx.Rngs(0))
+    samples = profile(
+        model, graph, partition(graph, 2, method="hash"), windows=2, reference=reference
+    )
+    assert [sample.part for sample in samples] == [0, 1] * model.num_layers
+    assert all(sample.seconds > 0 for sample in samples)
