@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
-__all__ = ["mesh_of"]
+__all__ = ["mesh_of", "start_share"]
 
 
 def mesh_of(parts: int, processes: int = 1, hosts: int | None = None) -> "Mesh":
@@ -49,19 +49,13 @@ def _mesh_of_processes(parts: int, processes: int, hosts: int | None) -> "Mesh":
     import jax
 
     from jaxgraph.parallel import make_mesh
-    from jaxgraph.process import tune_process
 
-    share = parts // processes
     if parts % processes:
         raise ValueError(
             f"--parts: got {parts} for {processes} processes, each with as many devices; expected "
             f"a multiple of {processes}."
         )
-    tune_process(num_devices=share)
-    # Of several processes jax cannot start again: devices are emulated before it starts, and not
-    # used where there are others. Too late where the number of processes was asked of jax.
-    with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", share)
+    share = start_share(parts, processes)
     chosen = []
     for process in range(processes):
         own = [device for device in jax.devices() if device.process_index == process]
@@ -73,6 +67,21 @@ def _mesh_of_processes(parts: int, processes: int, hosts: int | None) -> "Mesh":
             )
         chosen += own[:share]
     return make_mesh(devices=chosen, hosts=_hosts_of_processes() if hosts is None else hosts)
+
+
+def start_share(parts: int, processes: int) -> int:
+    """Starts jax with this process's share of the devices, and returns how many these are."""
+    import jax
+
+    from jaxgraph.process import tune_process
+
+    share = parts // processes
+    tune_process(num_devices=share)
+    # Of several processes jax cannot start again: devices are emulated before it starts, and not
+    # used where there are others. Too late where the number of processes was asked of jax.
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", share)
+    return share
 
 
 def _hosts_of_processes() -> int:

@@ -1,7 +1,7 @@
 """`jaxgraph train`: partitions a graph, shards it over devices and trains a model on it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ import typer
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.checkpoint_options import CheckpointOptions
-from jaxgraph.cli.devices import mesh_of
+from jaxgraph.cli.devices import mesh_of, start_share
 from jaxgraph.cli.display import EpochBar, EpochRecord
 from jaxgraph.cli.graph_options import described, graph_summary, load_graph
 from jaxgraph.cli.info import versions
@@ -48,6 +48,10 @@ __all__ = ["TrainOptions", "run_train"]
 # The library's own lists are in modules that import jax.
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 IMPLEMENTATIONS = ("mosaic_gpu", "cpu", "xla")
+_OF_PROCESS = {field.name for field in fields(ProcessOptions)}
+_OF_PROCESS |= {"data_dir", "dataset", "folder", "json", "log", "partition", "predictions"}
+_OF_PROCESS |= {"profile", "profile_epochs", "resume", "source"}
+"""Options, and the source of a recipe, that may differ between the processes of a run."""
 
 _model_option = partial(typer.Option, rich_help_panel="Model")
 _device_option = partial(typer.Option, rich_help_panel="Devices")
@@ -271,6 +275,7 @@ def run_train(options: TrainOptions) -> None:
             check_writable("--predictions", options.predictions)
         check_telemetry(options)
         options, settings, given, source = _read(options, group)
+        _check_alike(options, settings, source, group)
         output = Output()
         if options.mode == "auto":
             signals.compilation_begins()
@@ -294,6 +299,23 @@ def run_train(options: TrainOptions) -> None:
             raise FloatingPointError(result["diverged"])
     if signals.received is not None:
         raise typer.Exit(Interrupted(signals.received).status)
+
+
+def _check_alike(
+    options: TrainOptions, settings: Recipe, source: TrainInput, group: ProcessGroup
+) -> None:
+    """Refuses a run whose processes have other options, or another graph, than the first."""
+    if group.count == 1:
+        return
+    start_share(max(options.devices or options.parts or 1, group.count), group.count)
+    from jaxgraph.train.agreement import check_alike
+    from jaxgraph.train.identity import definition
+
+    chosen = asdict(options) | asdict(settings) | {"checkpoint": options.checkpoint is not None}
+    alike = {option_name(name): x for name, x in chosen.items() if name not in _OF_PROCESS}
+    alike |= {"versions": {**versions(), "python": ""}} | source.arrays()
+    entries = {name: definition(value) for name, value in alike.items()}
+    check_alike(entries, "Give all processes the same options, and the same graph.")
 
 
 def _read(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from jaxgraph.cli.graph_options import GraphOptions
 from jaxgraph.cli.limits import option_name
@@ -33,6 +34,10 @@ class TrainInput(Protocol):
 
     def place(self, options: Any, mesh: "Mesh") -> "ShardedGraph":
         """Places the parts on the devices of a mesh."""
+        ...
+
+    def arrays(self) -> dict[str, Any]:
+        """What all processes must have alike, by name: arrays, or what is known of their files."""
         ...
 
     def node_names(self) -> np.ndarray | None:
@@ -73,6 +78,15 @@ class GraphInput:
             folder=options.folder if options.mode == "stream" else None,
         )
 
+    def arrays(self) -> dict[str, Any]:
+        """The arrays of the graph, and the part of every node."""
+        names = {field.name for field in fields(self.graph)} - {"name", "num_nodes"}
+        found: dict[str, Any] = {name: getattr(self.graph, name) for name in sorted(names)}
+        if sp.issparse(self.graph.nodes):
+            nodes = self.graph.nodes
+            found["nodes"] = (nodes.data, nodes.indices, nodes.indptr)
+        return found | {"partition": self.parts.assignment}
+
     def node_names(self) -> np.ndarray | None:
         """The names of all nodes, or None."""
         return self.graph.node_names
@@ -106,6 +120,13 @@ class FolderInput:
             node_dtype=options.dtype if self.facts.num_features else None,
             folder=options.folder,
         )
+
+    def arrays(self) -> dict[str, Any]:
+        """Size and CRC-32 of the files of each array, in order of the parts."""
+        contents = self.folder.contents
+        parts = [part.arrays for part in contents.parts]
+        found = {name: [arrays[name] for arrays in parts] for name in parts[0]}
+        return found | {"row_lengths": contents.row_lengths}
 
     def node_names(self) -> np.ndarray | None:
         """The names of all nodes, or None."""

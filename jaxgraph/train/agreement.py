@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-__all__ = ["ElsewhereInterrupted", "from_first", "preempted", "together"]
+from jaxgraph.train.identity import differing, listed
+
+__all__ = [
+    "ElsewhereInterrupted",
+    "check_alike",
+    "from_all",
+    "from_first",
+    "preempted",
+    "together",
+]
 
 _STOP, _ERROR = 1, 2
 _KINDS: tuple[type[Exception], ...] = (RuntimeError, ValueError, OSError)
@@ -83,6 +93,43 @@ def from_first(function: Callable[[], bytes]) -> bytes:
     size = int.from_bytes(_gathered(np.frombuffer(own, np.uint8))[0].tobytes(), "little")
     buffer = np.frombuffer(found[0], np.uint8) if is_first else np.zeros(size, np.uint8)
     return np.asarray(multihost_utils.broadcast_one_to_all(buffer)).tobytes()
+
+
+def check_alike(entries: Mapping[str, str], advice: str) -> None:
+    """Compares entries in all processes, which must call it with equal names or not.
+
+    Args:
+      entries: texts by name.
+      advice: what to do where some differ.
+
+    Raises:
+      ValueError: an entry differs; in every process, with the names of all that differ.
+    """
+    if jax.process_count() == 1:
+        return
+    if jax.device_count() != jax.process_count() * jax.local_device_count():
+        raise ValueError(
+            f"the {jax.process_count()} processes have {jax.device_count()} devices, and this one "
+            f"has {jax.local_device_count()}; expected as many in each. {advice}"
+        )
+    found = from_all(dict(entries))
+    for process, others in enumerate(found):
+        names = differing(found[0], others)
+        if names:
+            raise ValueError(
+                f"process {process} does not run what process 0 runs; they differ in "
+                f"{listed(names)}. {advice}"
+            )
+
+
+def from_all(value: Any) -> list[Any]:
+    """Gathers a value that JSON can hold from every process."""
+    if jax.process_count() == 1:
+        return [value]
+    own = json.dumps(value).encode()
+    size = int(_gathered(np.int32(len(own))).max())
+    rows = _gathered(np.frombuffer(own.ljust(size), np.uint8))
+    return [json.loads(row.tobytes()) for row in rows]
 
 
 def preempted(epoch: int) -> bool:

@@ -20,8 +20,9 @@ from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.seeds import checked_seed
+from jaxgraph.train import identity
 from jaxgraph.train.aggregates import aggregate_that_pays, with_aggregates
-from jaxgraph.train.agreement import ElsewhereInterrupted, preempted, together
+from jaxgraph.train.agreement import ElsewhereInterrupted, check_alike, preempted, together
 from jaxgraph.train.arguments import (
     check_model,
     check_optimizer,
@@ -145,7 +146,7 @@ def fit(
     Raises:
       ValueError: an argument is of the wrong kind, model, graph, task, optimizer and state do not
         fit together, no policy fits the limit: the least that works is named; or the checkpoints
-        are of another run, or have more epochs than asked for.
+        are of another run, or have more epochs than asked for; or processes do not call it alike.
       OSError: a checkpoint could not be written; earlier ones are unchanged.
       DivergenceError: the training or validation loss is not finite; the model holds the best
         parameters so far. It is a FloatingPointError with the `history`, whose state precedes that
@@ -179,7 +180,23 @@ def fit(
             "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave "
             "out state, or leave out checkpoint"
         )
-    with saving_of(checkpoint, model, optimizer, graphs) as saving:
+    if jax.process_count() > 1:
+        options = {
+            "epochs": epochs,
+            "seed": seed,
+            "patience": patience,
+            "restore_best": bool(restore_best),
+            "aggregate_once": bool(aggregate_once),
+            "memory_limit": limit,
+            "plan": None if plan is None else plan.policy,
+            "state": jax.tree.leaves(state),
+            "checkpoint": None if checkpoint is None else (checkpoint.every, checkpoint.keep),
+            "measure_every": measure_every,
+            "repartition": repartition,
+        }
+        entries = identity.of_process(model, optimizer, task, graphs, options)
+        check_alike(entries, "Call fit with the same arguments in all processes")
+    with saving_of(checkpoint, model, optimizer, task, graphs) as saving:
         of_run, memory_plan = model_for_run(
             model,
             graphs,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import optax
 
-__all__ = ["Optimizer", "comparable"]
+__all__ = ["Optimizer", "closed_over", "comparable"]
 
 _FIXED = frozenset(("optax", "jax", "flax", "chex"))
 """Packages whose modules do not change after their import."""
@@ -92,8 +92,7 @@ def _structure(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
     if isinstance(value, functools.partial):
         return kind, of_all((value.func, value.args, value.keywords))
     if isinstance(value, FunctionType) and _is_fixed(value):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-        parts = (value.__defaults__, value.__kwdefaults__, cells)
+        parts = (value.__defaults__, value.__kwdefaults__, closed_over(value))
         return _Itself(value.__globals__), value.__code__, of_all(parts)
     return _Itself(value)
 
@@ -102,6 +101,11 @@ def _is_fixed(function: FunctionType) -> bool:
     name = function.__globals__.get("__name__", "")
     module = sys.modules.get(name)
     return name.partition(".")[0] in _FIXED and vars(module or sys) is function.__globals__
+
+
+def closed_over(function: FunctionType) -> list[Any]:
+    """The objects in the cells of a function's closure."""
+    return [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
 
 
 def _is_filled(cell: Any) -> bool:

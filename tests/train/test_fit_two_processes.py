@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.train import predict
+from jaxgraph.train.graph_digest import of_graphs
 from tests.conftest import ROOT
 from tests.ports import free_port
 from tests.tolerance import assert_close
@@ -75,3 +76,32 @@ def test_the_rows_of_both_processes_are_those_of_the_graph(found: list[dict[str,
     assert sorted(ids) == list(range(61))
     expected = predict(SmallNet(), on_devices(small_graph(61), PROCESSES * DEVICES_EACH))
     assert_close(rows, expected[ids], reduction_length=61)
+
+
+DIFFERENT = {
+    "epochs": "epochs",
+    "seed": "seed",
+    "patience": "patience",
+    "optimizer": "optimizer",
+    "optimizer's kind": "optimizer",
+    "dropout": "model.dropout",
+    "parameters": "initial parameters",
+    "width": "model.second.out_features, initial parameters",
+    "task": "task.label_smoothing",
+}
+
+
+def test_processes_that_do_not_train_alike_are_refused_in_all(found: list[dict[str, Any]]) -> None:
+    message = (
+        "process 1 does not run what process 0 runs; they differ in {}. Call fit with the same"
+    )
+    for of_process in found:
+        assert of_process["refused"].keys() == DIFFERENT.keys()
+        for name, text in of_process["refused"].items():
+            assert text.startswith(message.format(DIFFERENT[name])), text
+
+
+def test_the_digest_of_a_graph_is_that_of_one_device(found: list[dict[str, Any]]) -> None:
+    expected = of_graphs([on_devices(small_graph(61), 1)])
+    assert len(expected) == 6
+    assert [of_process["digests"] for of_process in found] == [[expected, expected]] * PROCESSES

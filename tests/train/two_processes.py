@@ -17,7 +17,8 @@ import optax
 
 from jaxgraph.layout.shard_tables import PartSource, tabulate
 from jaxgraph.parallel import make_mesh, place
-from jaxgraph.train import evaluate, fit, predict
+from jaxgraph.train import NodeClassification, evaluate, fit, predict
+from jaxgraph.train.graph_digest import of_graphs
 from tests.train.small_model import SmallNet, TableNet, random_partition, small_graph
 
 PROCESSES, DEVICES_EACH, EPOCHS, SEED = 2, 2, 6, 3
@@ -71,6 +72,31 @@ def train_streamed(sharded: Any) -> dict[str, Any]:
     }
 
 
+def refused(sharded: Any, rank: int) -> dict[str, str]:
+    """What `fit` says where the last process has other arguments; each case differs in one."""
+    other = rank == PROCESSES - 1
+    cases: dict[str, dict[str, Any]] = {
+        "epochs": {"epochs": 3 if other else 2},
+        "seed": {"seed": 1 if other else 0},
+        "patience": {"patience": 2 if other else None},
+        "optimizer": {"optimizer": optax.adam(0.1 if other else 0.02)},
+        "optimizer's kind": {"optimizer": (optax.adamw if other else optax.adam)(0.1)},
+        "dropout": {"model": SmallNet(dropout=0.9 if other else 0.5)},
+        "parameters": {"model": SmallNet(seed=rank)},
+        "width": {"model": SmallNet(outputs=4 if other else 3)},
+        "task": {"task": NodeClassification(label_smoothing=0.5 if other else 0)},
+    }
+    found = {}
+    for name, options in cases.items():
+        arguments = {"model": SmallNet(), "optimizer": optax.adam(0.02), "epochs": 2} | options
+        model, optimizer = arguments.pop("model"), arguments.pop("optimizer")
+        try:
+            fit(model, sharded, optimizer, **arguments)
+        except ValueError as error:
+            found[name] = str(error)
+    return found
+
+
 def main(rank: int, port: int, result: Path) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", DEVICES_EACH)
@@ -83,9 +109,11 @@ def main(rank: int, port: int, result: Path) -> None:
     found = train(sharded)
     ids, rows = predict(SmallNet(), sharded, gather=False)
     found |= {"read": source.read, "ids": ids.tolist(), "rows": rows.tolist()}
+    found["refused"] = refused(sharded, rank)
     waiting = OwnParts(tabulate(graph, random_partition(graph, 2 * parts), "sar"), rank)
     streamed = place(waiting, make_mesh(parts, hosts=PROCESSES), "stream")
     found["streamed"] = train_streamed(streamed) | {"read": waiting.read}
+    found["digests"] = [of_graphs([graph]) for graph in (sharded, streamed)]
     result.write_text(json.dumps(found))
 
 

@@ -151,7 +151,7 @@ def load_state(checkpoint: Path, target: Any) -> Any:
       target: NumPy arrays of the shapes and types that it holds.
 
     Raises:
-      DamagedError: Orbax cannot read it.
+      ValueError: Orbax cannot read it into the target.
     """
     from orbax import checkpoint as ocp
 
@@ -161,7 +161,11 @@ def load_state(checkpoint: Path, target: Any) -> Any:
                 (checkpoint / _STATE).absolute(), args=ocp.args.StandardRestore(target)
             )
     except Exception as error:
-        raise DamagedError(f"Orbax cannot read it ({_reason(error)})") from error
+        raise ValueError(
+            f"{checkpoint} is as it was written, but Orbax cannot read it into the state of this "
+            f"model and optimizer ({_reason(error)}); give those that the run was begun with, or "
+            "take another folder"
+        ) from error
 
 
 def prune(folder: Path, keep: int, losses: dict[int, float]) -> None:

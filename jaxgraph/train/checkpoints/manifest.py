@@ -27,8 +27,9 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
-FORMAT = "jaxgraph checkpoint 1"
-"""Name and version of the format; a program reads its own version alone."""
+FORMAT = "jaxgraph checkpoint 2"
+"""Name and version of the format; a program reads its own version, and the one before."""
+_READABLE = (FORMAT, "jaxgraph checkpoint 1")
 _BYTES_AT_A_TIME = 1 << 20
 
 
@@ -50,6 +51,7 @@ class Contents:
       records: of all epochs, those before a resumed run included.
       samples: measured times of layers, from which a cost model is learned.
       files: bytes and CRC-32 of every file, by its path in the checkpoint.
+      identity: what must be the same where the run is resumed, digests by name; empty in format 1.
     """
 
     epoch: int
@@ -61,6 +63,7 @@ class Contents:
     records: tuple[EpochRecord, ...]
     samples: list[dict[str, Any]]
     files: Mapping[str, list[int]]
+    identity: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def as_json(contents: Contents) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def read(checkpoint: Path) -> Contents:
         raise DamagedError(f"{MANIFEST} cannot be read") from error
     if not is_whole:
         raise DamagedError(f"{MANIFEST} has another checksum than when it was written")
-    if version != FORMAT:
+    if version not in _READABLE:
         raise ValueError(
             f"{checkpoint} has the format {version!r}, and this version of jaxgraph reads "
             f"{FORMAT!r}; resume with the version that wrote it, or take another folder"

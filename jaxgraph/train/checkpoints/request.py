@@ -27,7 +27,9 @@ class Checkpoints:
       keep: how many of the newest checkpoints to keep. The one of the lowest validation loss is
         kept beside them.
       resume: whether to continue after the newest checkpoint that is undamaged; without any
-        checkpoint the run starts from its beginning.
+        checkpoint the run starts from its beginning. Graph, model, task and kind of optimizer must
+        be those of the run, by digests in the checkpoint. Numbers of the optimizer, epochs,
+        patience, policies, partition, mode and devices may change.
 
     Raises:
       ValueError: an attribute is of the wrong kind.

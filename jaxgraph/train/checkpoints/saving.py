@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +18,7 @@ from flax import nnx
 
 from jaxgraph.kinds import kind_of
 from jaxgraph.parallel import ShardedGraph
+from jaxgraph.train import graph_digest, identity
 from jaxgraph.train.agreement import from_first
 from jaxgraph.train.checkpoints import folder as folders
 from jaxgraph.train.checkpoints import manifest
@@ -31,6 +32,7 @@ from jaxgraph.train.fit_state import (
     described,
 )
 from jaxgraph.train.history import EpochRecord
+from jaxgraph.train.task import Task
 
 __all__ = ["Resumed", "Saving", "saving_of"]
 
@@ -64,6 +66,7 @@ class Saving:
       request: what the caller asked for; None: nothing is saved.
       sizes: nodes and edges of each graph, or None.
       resumed: the checkpoint that the run continues, or None.
+      digests: what must be the same where the run is resumed, by name.
 
     Attributes:
       resumed: as given.
@@ -76,8 +79,10 @@ class Saving:
         request: Checkpoints | None = None,
         sizes: list[list[int]] | None = None,
         resumed: Resumed | None = None,
+        digests: Mapping[str, str] | None = None,
     ) -> None:
         self.resumed, self._request, self._sizes = resumed, request, sizes
+        self._digests = digests or {}
         self.last = None if resumed is None else resumed.path
         self._epoch = 0 if resumed is None else resumed.epoch
         is_first = request is not None and jax.process_index() == 0
@@ -136,6 +141,7 @@ class Saving:
             records=records,
             samples=[dataclasses.asdict(sample) for sample in samples],
             files={},
+            identity=self._digests,
         )
 
         def write() -> Path:
@@ -173,17 +179,18 @@ def saving_of(
     request: Checkpoints | None,
     model: nnx.Module,
     optimizer: optax.GradientTransformation,
+    task: Task,
     graphs: Sequence[ShardedGraph],
 ) -> Iterator[Saving]:
     """Opens the folder of a run, reads where it continues, and waits at the end for what it writes.
 
     Args:
       request: as `fit` was given it.
-      model, optimizer, graphs: of the run.
+      model, optimizer, task, graphs: of the run.
 
     Raises:
       ValueError: the request is no `Checkpoints`, the folder cannot be used, or a checkpoint is of
-        another model, optimizer or graph.
+        another model, optimizer, task or graph.
     """
     if request is None:
         yield Saving()
@@ -193,17 +200,20 @@ def saving_of(
             f"checkpoint is {kind_of(request)}; expected jaxgraph.train.Checkpoints(folder)"
         )
     sizes = _sizes(graphs)
+    digests = identity.of_run(model, optimizer, task) | graph_digest.of_graphs(graphs)
     with ExitStack() as stack:
 
         def opened() -> bytes:
             stack.enter_context(folders.alone_with(request.path, resume=request.resume))
-            return (
-                folders.newest(request.path, lambda path: _read(path, model, optimizer, sizes))
-                or b""
-            )
+
+            def read(path: Path) -> bytes:
+                return _read(path, model, optimizer, sizes, digests)
+
+            return folders.newest(request.path, read) or b""
 
         found = from_first(opened)
-        saving = Saving(request, sizes, _resumed(found, model, optimizer) if found else None)
+        resumed = _resumed(found, model, optimizer) if found else None
+        saving = Saving(request, sizes, resumed, digests)
         try:
             yield saving
         finally:
@@ -215,6 +225,7 @@ def _read(
     model: nnx.Module,
     optimizer: optax.GradientTransformation,
     sizes: list[list[int]] | None,
+    digests: Mapping[str, str],
 ) -> bytes:
     """Reads and checks a checkpoint, for all processes."""
     contents = manifest.read(path)
@@ -227,12 +238,16 @@ def _read(
             f"{_graphs_text(sizes)}; take another folder, or train on the same graph"
         )
     target = abstract_fit_state(model, optimizer, restore_best=contents.keeps_best)
-    check_leaves(contents.leaves, target, str(path))
+    others = identity.differing(contents.identity, digests) if contents.identity else []
+    if "jax_enable_x64" not in others:
+        check_leaves(contents.leaves, target, str(path))  # It names the array.
+    if others:
+        raise ValueError(
+            f"{path} is of another run, which differs in {identity.listed(others)}; give what that "
+            "run was begun with, or take another folder"
+        )
     state = folders.load_state(path, target)
-    try:
-        checked_fit_state(state, target)
-    except ValueError as error:
-        raise DamagedError(str(error)) from error
+    checked_fit_state(state, target)
     if int(state.epoch) != contents.epoch:
         raise DamagedError(f"its state is of epoch {int(state.epoch)}")
     head = json.dumps([str(path), manifest.as_json(contents)]).encode()

@@ -22,6 +22,7 @@ from jaxgraph.train import (
     Checkpoints,
     DivergenceError,
     History,
+    NodeClassification,
     TrainingInterrupted,
     evaluate,
     fit,
@@ -260,7 +261,7 @@ class WiderNet(RowsNet):
 def other_format(folder: Path) -> None:
     path = folder / "epoch-00000005" / "manifest.json"
     content = json.loads(path.read_text())["content"]
-    version = "jaxgraph checkpoint 2"
+    version = "jaxgraph checkpoint 3"
     crc32 = zlib.crc32(json.dumps([version, content]).encode())
     path.write_text(json.dumps({"format": version, "crc32": crc32, "content": content}) + "\n")
 
@@ -274,7 +275,7 @@ def other_format(folder: Path) -> None:
         ({"optimizer": optax.sgd(0.1)}, "epoch-00000005 does not belong to the optimizer"),
         ({"seed": SEED + 1}, "a run of another seed; leave seed out"),
         ({"sharded": on_devices}, r"a graph of 60 nodes and 240 edges, and this run is on .* 61 n"),
-        ({"prepare": other_format}, "has the format 'jaxgraph checkpoint 2'"),
+        ({"prepare": other_format}, "has the format 'jaxgraph checkpoint 3'"),
     ],
 )
 def test_another_run_is_refused_and_nothing_changes(
@@ -289,6 +290,95 @@ def test_another_run_is_refused_and_nothing_changes(
     with pytest.raises(ValueError, match=message):
         train(copy, sharded, **options)
     assert files(copy) == before
+
+
+GRAPH = small_graph()
+SCHEDULE = optax.cosine_decay_schedule(0.1, 9)
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "another seed of the generator": ({"graph": small_graph(seed=1)}, "nodes"),
+    "permuted senders": ({"graph": GRAPH.replace(senders=GRAPH.senders[::-1])}, "senders, rec"),
+    "permuted labels": (
+        {"graph": GRAPH.replace(labels=np.flip(np.asarray(GRAPH.labels)))},
+        "labels;",
+    ),
+    "other features": ({"graph": GRAPH.replace(nodes=2 * GRAPH.nodes)}, "nodes;"),
+    "swapped masks": (
+        {"graph": GRAPH.replace(train_mask=GRAPH.val_mask, val_mask=GRAPH.train_mask)},
+        "train_mask, val_mask;",
+    ),
+    "features of 16 bits": ({"node_dtype": "bfloat16"}, "nodes;"),
+    "dropout": ({"dropout": 0.9}, "model.dropout;"),
+    "label smoothing": ({"task": NodeClassification(label_smoothing=0.1)}, "task.label_smoothing;"),
+    "class weights": ({"task": NodeClassification((1.0, 2.0, 1.0))}, "task.class_weights;"),
+    "nadam": ({"optimizer": optax.nadam(SCHEDULE)}, "optimizer;"),
+}
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_differs_from_the_run_is_named_and_nothing_changes(
+    name: str, devices: int, copy: Path
+) -> None:
+    options, names = OTHERS[name]
+    options, model = dict(options), RowsNet(seed=9)
+    model.dropout = options.pop("dropout", model.dropout)
+    placed = {key: options.pop(key) for key in ("node_dtype",) if key in options}
+    sharded = on_devices(options.pop("graph", GRAPH), devices, **placed)
+    before = files(copy)
+    with pytest.raises(ValueError, match=rf"of another run, which differs in .*{names}") as error:
+        train(copy, sharded, model, **options)
+    assert "damaged" not in str(error.value) and "away" not in str(error.value)
+    assert files(copy) == before
+
+
+def test_numbers_of_the_optimizer_and_the_placement_may_change(copy: Path) -> None:
+    sharded = on_devices(GRAPH, 3, "domain")
+    assert (
+        train(copy, sharded, RowsNet(seed=9), optax.adam(SCHEDULE, b1=0.8), epochs=6).resumed == 5
+    )
+
+
+def without_identity(folder: Path) -> None:
+    """Makes checkpoints of the format before, which say less of their run."""
+    for path in folder.glob("*/manifest.json"):
+        content = json.loads(path.read_text())["content"]
+        del content["identity"]
+        version = "jaxgraph checkpoint 1"
+        crc32 = zlib.crc32(json.dumps([version, content]).encode())
+        path.write_text(json.dumps({"format": version, "crc32": crc32, "content": content}) + "\n")
+
+
+def test_a_checkpoint_of_the_format_before_is_resumed(
+    copy: Path, sharded: ShardedGraph, whole: History
+) -> None:
+    without_identity(copy)
+    assert_resumed(train(copy, sharded), whole, after=5)
+
+
+def test_one_of_another_optimizer_is_not_called_damaged(
+    tmp_path: Path, sharded: ShardedGraph
+) -> None:
+    """adam and adamw have the same arrays in another tree, which Orbax does not read."""
+    folder, adam = tmp_path / "run", optax.adam(0.1)
+    train(folder, sharded, RowsNet(), adam, epochs=1)
+    for prepare, message in (
+        (lambda folder: None, "of another run, which differs in optimizer;"),
+        (without_identity, "is as it was written, but Orbax cannot read it into the state"),
+    ):
+        prepare(folder)
+        before = files(folder)
+        with pytest.raises(ValueError, match=message) as error:
+            train(folder, sharded, RowsNet(), optax.adamw(0.1), epochs=1)
+        assert "damaged" not in str(error.value) and "away" not in str(error.value)
+        assert files(folder) == before
+        assert train(folder, sharded, RowsNet(), adam, epochs=1).resumed == 1  # as advised
+
+
+def test_the_width_of_numbers_is_named(copy: Path) -> None:
+    with jax.enable_x64(True):
+        message = r"of another run, which differs in jax_enable_x64"
+        with pytest.raises(ValueError, match=message):
+            train(copy, on_devices(GRAPH, 1), RowsNet())
 
 
 @pytest.mark.parametrize(
@@ -405,7 +495,7 @@ def test_a_gradient_that_went_bad_is_named(sharded: ShardedGraph) -> None:
 
 def test_the_manifest_tells_a_person_what_the_checkpoint_is(half: Path) -> None:
     found: dict[str, Any] = json.loads((half / "epoch-00000005" / "manifest.json").read_text())
-    assert found["format"] == "jaxgraph checkpoint 1"
+    assert found["format"] == "jaxgraph checkpoint 2"
     content = found["content"]
     assert (content["epoch"], content["sizes"]) == (5, [[60, 240]])
     assert content["layout"]["parts"] == [1] and content["layout"]["processes"] == 1

@@ -1,0 +1,167 @@
+"""Digests of the data of sharded graphs, whatever their partition, mode and devices.
+
+An array of nodes is the sum, modulo 2**64, of its bits times a random number of the node's id and
+one of the column: h = sum_vk a(v) b(k) x_vk. An array of edges has a number of both ends in place
+of a(v). So each process adds up its own parts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxgraph.layers import plain_features
+from jaxgraph.parallel import FeatureColumns, ShardedGraph, SparseFeatures
+from jaxgraph.train.agreement import from_all
+from jaxgraph.train.identity import definition
+
+__all__ = ["of_graphs"]
+
+_OF_NODES = ("labels", "train_mask", "val_mask", "test_mask", "graph_ids")
+_OF_EDGES = ("edges", "edge_weight", "edge_type")
+_TOPOLOGY = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")
+
+
+def of_graphs(graphs: Sequence[ShardedGraph]) -> dict[str, str]:
+    """Digests of the arrays of graphs, by name; all processes call it.
+
+    Args:
+      graphs: placed or streamed.
+
+    Returns:
+      Such as "labels", of the second graph "graph 1: labels". Arrays of zeros are left out, since
+      padded graphs have masks of no node.
+    """
+    own: Counter[str] = Counter()
+    types: dict[str, str] = {}
+    for number, graph in enumerate(graphs):
+        for part in _parts(graph):
+            for name, kind, value in _hashed(part):
+                name = f"graph {number}: {name}" if number else name
+                own[name] += value
+                types[name] = kind
+    of_all = from_all(own)
+    totals = {name: sum(each[name] for each in of_all) % 2**64 for name in own}
+    return {name: definition((types[name], str(n))) for name, n in totals.items() if n}
+
+
+def _parts(graph: ShardedGraph) -> Iterator[dict[str, Any]]:
+    """The arrays of each part of this process, on the host; with it, columns that it holds."""
+    if graph.is_streamed:
+        host: Any = graph.parts  # pyright: ignore[reportAttributeAccessIssue]
+        numbered = _arrays(jax.tree.structure(host.like).unflatten(range(len(host.keys))))
+        for part in host.own:
+            yield jax.tree.map(lambda number, part=part: host.leaf(number, part), numbered)
+        return
+    arrays, own = _arrays(graph.shards), graph.shards.own_parts
+    for held in graph.shards.node_ids.addressable_shards:
+        device = held.index[0].start or 0
+        on_host = jax.tree.map(lambda leaf, device=device: _held_by(leaf, device), arrays)
+        columns = on_host["features"]
+        if isinstance(columns, FeatureColumns) and device >= columns.groups:
+            on_host["features"] = None  # Another row of devices holds the same columns.
+        for part in range(own):
+            yield on_host if own == 1 else _one_part(on_host, part, own)
+
+
+def _held_by(leaf: jax.Array, device: int) -> np.ndarray:
+    shards = leaf.addressable_shards
+    return np.asarray(next(s for s in shards if (s.index[0].start or 0) == device).data)[0]
+
+
+def _one_part(arrays: dict[str, Any], part: int, own: int) -> dict[str, Any]:
+    """One of several parts of a device; tables have a leading axis, other arrays follow."""
+    found = {"topology": jax.tree.map(lambda leaf: leaf[part], arrays["topology"])}
+    if isinstance(arrays["features"], SparseFeatures):
+        found["features"] = arrays["features"].part(part)
+    others = {name: values for name, values in arrays.items() if name not in found}
+    return found | jax.tree.map(lambda leaf: leaf.reshape(own, -1, *leaf.shape[1:])[part], others)
+
+
+def _arrays(shard: Any) -> dict[str, Any]:
+    """The fields that are hashed, as they are."""
+    incoming, columns = shard.incoming, shard.columns
+    named = {f"node_data[{name!r}]": value for name, value in shard.node_data.items()}
+    of_edges = {f"edge_data[{name!r}]": value for name, value in shard.edge_data.items()}
+    return {
+        "ids": shard.node_ids,
+        "mask": shard.node_mask,
+        "features": plain_features(shard.nodes),
+        "column_nodes": columns and (columns.nodes.node_ids, columns.nodes.node_mask),
+        "of_nodes": {name: getattr(shard, name) for name in _OF_NODES} | named,
+        "of_edges": {name: getattr(shard, name) for name in _OF_EDGES} | of_edges,
+        "topology": {name: getattr(incoming.by_receiver, name) for name in _TOPOLOGY}
+        | {"sender_ids": incoming.sender_ids, "sender_ptr": incoming.sender_ptr},
+    }
+
+
+def _hashed(part: dict[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """Name, type and sum of each array of a part."""
+    of_nodes = np.where(part["mask"], _random(part["ids"]), np.uint64(0))
+    of_edges = _of_edges(part["topology"], part["ids"])
+    yield "senders, receivers", "", int(of_edges.sum())
+    yield from _of_features(part["features"], part["column_nodes"], of_nodes)
+    for numbers, arrays in ((of_nodes, part["of_nodes"]), (of_edges, part["of_edges"])):
+        for name, values in arrays.items():
+            if values is not None:
+                values = np.asarray(values)[: len(numbers)]
+                yield name, f"{values.dtype}{values.shape[1:]}", _sum(numbers, values)
+
+
+def _of_edges(topology: dict[str, Any], ids: np.ndarray) -> np.ndarray:
+    """A random number of both ends of each edge, uint64 [edges], in the order of slots."""
+    pointers = topology["compressed_ptr"]
+    count = pointers[-1]
+    lengths = np.diff(topology["compressed_starts"][: count + 1])
+    receivers = np.repeat(ids[topology["compressed_rows"][:count]], lengths)
+    senders = topology["neighbors"][: len(receivers)]
+    if topology["sender_ptr"] is not None:
+        groups = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
+        senders = senders + np.repeat(topology["sender_ptr"][groups], lengths)
+    return _random(_random(topology["sender_ids"][senders]) + receivers.astype(np.uint64))
+
+
+def _of_features(
+    features: Any, column_nodes: Any, of_nodes: np.ndarray
+) -> Iterator[tuple[str, str, int]]:
+    """As `_hashed`, of dense and sparse features, and of a device's columns of all nodes."""
+    width, first = getattr(features, "shape", (0,))[-1], 0
+    if isinstance(features, FeatureColumns):
+        ids, mask = column_nodes
+        of_nodes = np.where(mask, _random(ids), np.uint64(0))
+        fewer, longer = divmod(features.num_features, features.groups)
+        width, first = features.num_features, int(features.offset)
+        held = fewer + (first < longer * (fewer + 1))
+        features = features.values
+        # The last column may be padding.
+        features = features if isinstance(features, SparseFeatures) else features[:, :held]
+    if isinstance(features, SparseFeatures):
+        rows = features.by_row
+        numbers = of_nodes[rows.ends] * _random(rows.edges.neighbors + first, odd=True)
+        bits = rows.values.view(f"u{features.dtype.itemsize}")
+        yield "nodes", f"{features.dtype}{[width]}", int((numbers * bits).sum())
+    elif isinstance(features, np.ndarray):
+        yield "nodes", f"{features.dtype}{[width]}", _sum(of_nodes, features, first)
+
+
+def _sum(numbers: np.ndarray, values: np.ndarray, first: int = 0) -> int:
+    """The sum of the bits of [rows, ...] times the numbers of rows and of columns from a first."""
+    bits = np.ascontiguousarray(values.reshape(len(values), -1))
+    bits = bits.view(f"u{values.dtype.itemsize}")
+    columns = _random(np.arange(first, first + bits.shape[1]), odd=True)
+    # It makes no copy of all bits in 64 bits.
+    return int(np.einsum("r,rc,c", numbers, bits, columns, dtype=np.uint64, casting="unsafe"))
+
+
+def _random(numbers: Any, *, odd: bool = False) -> np.ndarray:
+    """Numbers of 64 bits that look random (splitmix64), odd ones where asked for."""
+    x = np.asarray(numbers).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = x ^ (x >> np.uint64(31))
+    return x | np.uint64(odd)

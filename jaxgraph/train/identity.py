@@ -1,0 +1,181 @@
+"""Short digests of what a run is: its model, task, optimizer and graphs, by name.
+
+A run that is resumed must have those of its checkpoint, and the processes of one run the same.
+Digests do not depend on the process: functions count by name, those without one by their code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.train.optimizers import closed_over
+from jaxgraph.train.task import Task
+
+__all__ = ["definition", "differing", "listed", "of_process", "of_run"]
+
+_LIBRARIES = frozenset(("flax", "jax", "jaxgraph", "numpy", "optax"))
+_POLICY = "policy"
+"""Attribute of `jaxgraph.nn.Stack`: what layers save for the backward, no matter of results."""
+_SHOWN = 8
+
+
+def of_run(
+    model: nnx.Module, optimizer: optax.GradientTransformation, task: Task
+) -> dict[str, str]:
+    """The digests that a resumed run must share; numbers of the optimizer and policies may change.
+
+    Args:
+      model, optimizer, task: of the run.
+
+    Returns:
+      Digests by name, such as "model.dropout".
+    """
+    return {
+        "jax_enable_x64": definition(jax.dtypes.canonicalize_dtype(np.float64)),
+        "optimizer": definition(optimizer, numbers=False),
+        **_of_model(model),
+        **_of_task(task),
+    }
+
+
+def of_process(
+    model: nnx.Module,
+    optimizer: optax.GradientTransformation,
+    task: Task,
+    graphs: Sequence[ShardedGraph],
+    options: Mapping[str, Any],
+) -> dict[str, str]:
+    """The digests that all processes of a run must share.
+
+    Args:
+      model, optimizer, task, graphs: of the run; of graphs all but the data, of which a process has
+        its own parts alone.
+      options: further arguments of `fit` by name.
+    """
+    shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(graphs)]
+    further = {
+        "versions": [each.__version__ for each in (jax, flax, optax)],
+        "optimizer": optimizer,
+        "initial parameters": jax.tree.leaves(nnx.state(model)),
+        "graph": (str(jax.tree.structure(graphs)), shapes),
+        **options,
+    }
+    found = {name: definition(value) for name, value in further.items()}
+    return of_run(model, optimizer, task) | found
+
+
+def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """The names whose digests differ, or that one of the two lacks."""
+    return [name for name in {**one, **other} if one.get(name) != other.get(name)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, the first few of many."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def definition(value: Any, *, numbers: bool = True) -> str:
+    """The digest of a value, the same in every process.
+
+    Args:
+      value: anything; an object of an unknown class counts by its class and its attributes.
+      numbers: whether numbers and arrays count, and the functions that are schedules of them.
+    """
+    text = repr(_plain(value, numbers, {}))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _of_model(model: nnx.Module) -> dict[str, str]:
+    found = {"model": definition(model)}
+    for path, part in nnx.iter_graph(model):
+        if isinstance(part, nnx.Pytree):
+            for name, value in vars(part).items():
+                # Flax counts the attributes that have its own prefix.
+                if name != _POLICY and not name.startswith("_pytree__"):
+                    found[".".join(("model", *map(str, path), name))] = definition(value)
+    return found
+
+
+def _of_task(task: Task) -> dict[str, str]:
+    values = getattr(task, "__dict__", {})
+    found = {f"task.{name}": definition(value) for name, value in values.items()}
+    return {"task": definition(type(task)), **found}
+
+
+def _plain(value: Any, numbers: bool, seen: dict[int, Any]) -> Any:
+    """The names, numbers and code that make up a value, in nested tuples."""
+    if value is None or isinstance(value, bool | str | bytes | np.dtype):
+        return value
+    if isinstance(value, type | nnx.Pytree):  # The attributes of a module count by their names.
+        return _name(value)
+    if isinstance(value, nnx.Variable):
+        return _name(value), value.get_metadata().get("rows")
+    if isinstance(value, int | float | complex | np.generic | np.ndarray | jax.Array):
+        return _number(value) if numbers else "number"
+    if id(value) in seen:
+        return "again"
+    seen[id(value)] = value  # With the value, so that no other gets its `id`.
+    if isinstance(value, tuple | list):
+        parts = value
+    elif isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, set | frozenset):
+        parts = sorted(value, key=repr)  # Their order is one of the process.
+    elif isinstance(value, functools.partial):
+        parts = value.func, value.args, value.keywords
+    elif isinstance(value, CodeType):
+        parts = value.co_code, value.co_names, value.co_consts
+    elif isinstance(value, FunctionType):
+        # An optimizer is made of init and update; any other function in it is a schedule.
+        if not numbers and not value.__name__.startswith(("init", "update")):
+            return "number"
+        is_nameless = "<" in value.__qualname__ and not _library(value)
+        parts = (value.__code__ if is_nameless else None, value.__defaults__, closed_over(value))
+    elif hasattr(value, "__qualname__"):
+        parts = (getattr(value, "__wrapped__", None),)
+    elif dataclasses.is_dataclass(value):
+        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif " at 0x" in repr(value):
+        parts = vars(value).items() if hasattr(value, "__dict__") else ()
+    else:
+        return repr(value)
+    return _name(value), *(_plain(part, numbers, seen) for part in parts)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    if isinstance(value, np.ndarray | jax.Array):
+        # Of an array of several processes, each has a part, or all of it.
+        ways = ("is_fully_addressable", "is_fully_replicated")
+        is_here = any(getattr(value, name, True) for name in ways)
+        data = np.ascontiguousarray(value if is_here else ()).reshape(-1).view(np.uint8)
+        return str(value.dtype), value.shape, hashlib.blake2b(data.data).hexdigest()
+    value = value.item() if isinstance(value, np.generic) else value
+    # A rate of 0 is one of 0.0.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _name(value: Any) -> str:
+    """The name of a function or a class, or that of the class of an object."""
+    return _library(value) + getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _library(value: Any) -> str:
+    """The library that a function or a class is of; "" for one's own, whose module may be run."""
+    library = str(getattr(value, "__module__", "")).partition(".")[0]
+    return f"{library}." if library in _LIBRARIES else ""
