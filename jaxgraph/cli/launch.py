@@ -127,9 +127,11 @@ def _resuming(start: int, given: Mapping[str, Any]) -> list[str]:
 
 
 def _own_name(given: dict[str, Any]) -> str:
-    place = scheduled(os.environ)
     if given["process_id"] is not None:
         return str(given["process_id"])
+    if given["num_processes"] == 1:
+        return "0"
+    place = scheduled(os.environ)
     return "0" if place is None else str(place.index)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from jaxgraph.cli.output import drop_output
 from jaxgraph.cli.process_options import ProcessOptions
 from jaxgraph.launch.heartbeat import Heartbeat
-from jaxgraph.launch.scheduler import Scheduled, scheduled
+from jaxgraph.launch.scheduler import BY_HAND, Scheduled, scheduled
 
 __all__ = ["ProcessGroup", "joined", "leaving_at_once"]
 
@@ -132,16 +132,16 @@ def _leave(status: int) -> None:
 
 def _place_in_run(options: ProcessOptions) -> Scheduled | None:
     """This process among several, by its options or by its scheduler; None if it is alone."""
+    if options.num_processes == 1:
+        return None
     if options.num_processes is not None and options.process_id is not None:
-        if options.num_processes == 1:
-            return None
         return Scheduled("", options.process_id, options.num_processes)
     place = scheduled(os.environ)
     if place is not None and place.scheduler == "Kubernetes" and find_spec("kubernetes") is None:
         raise ValueError(
             f"Kubernetes started this process as number {place.index} of a job; jax finds the "
             "others with the package kubernetes, which is missing. Install jax[k8s], or give "
-            "--coordinator, --num-processes and --process-id (--num-processes 1 trains alone)."
+            f"{BY_HAND}."
         )
     return place
 
@@ -171,7 +171,7 @@ def _join(place: Scheduled, options: ProcessOptions) -> int:
         known = "its server" if place.count is None else f"{place.count} processes"
         raise ValueError(
             f"{place.scheduler or 'jax'} ({known}): the processes could not join ({error}). Give "
-            "--coordinator, --num-processes and --process-id."
+            f"{BY_HAND}."
         ) from error
     finally:
         limit.cancel()
@@ -202,7 +202,7 @@ def _not_joined(place: Scheduled, options: ProcessOptions) -> None:
     print(
         f"Error: --coordinator: {fault} within {options.join_timeout:g} s (--join-timeout). Check "
         "that process 0 runs there, and that all processes have its address and the same "
-        "--num-processes.",
+        "--num-processes. --num-processes 1 trains alone.",
         file=sys.stderr,
     )
     _leave(_CALLERS_MISTAKE)

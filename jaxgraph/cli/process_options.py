@@ -38,9 +38,11 @@ class ProcessOptions:
             "Kubernetes are asked where not given."
         ),
     ] = None
-    num_processes: Annotated[int | None, _option(help="Processes of the run."), Number(least=1)] = (
-        None
-    )
+    num_processes: Annotated[
+        int | None,
+        _option(help="Processes of the run; 1 trains alone, whatever a scheduler says."),
+        Number(least=1),
+    ] = None
     process_id: Annotated[
         int | None, _option(help="Number of this process, from 0."), Number(least=0)
     ] = None
@@ -60,10 +62,10 @@ class ProcessOptions:
 def check_processes(options: ProcessOptions) -> None:
     """Raises ValueError where the options that say which process this is do not fit together."""
     given = [name for name in _BY_HAND if getattr(options, name) is not None]
-    if 0 < len(given) < len(_BY_HAND):
+    if options.num_processes != 1 and 0 < len(given) < len(_BY_HAND):
         raise ValueError(
-            "--coordinator, --num-processes, --process-id: expected all three, or none for a run "
-            "of one process or of a scheduler."
+            "--coordinator, --num-processes, --process-id: expected all three, none for a run "
+            "of one process or of a scheduler, or --num-processes 1 to train alone."
         )
     if options.coordinator is not None:
         check_address(options.coordinator)

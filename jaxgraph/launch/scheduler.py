@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Scheduled", "scheduled"]
+__all__ = ["BY_HAND", "Scheduled", "scheduled"]
+
+BY_HAND = "--coordinator, --num-processes and --process-id (--num-processes 1 trains alone)"
 
 _SLURM = (
     *("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS"),
@@ -40,7 +42,9 @@ def scheduled(environment: Mapping[str, str]) -> Scheduled | None:
     """
     found = None
     if all(name in environment for name in _SLURM):
-        found = _read("SLURM", environment, "SLURM_PROCID", "SLURM_NTASKS")
+        # The shell of salloc is a step of one task, though SLURM_NTASKS counts those of the job.
+        is_shell = environment.get("SLURM_STEP_NUM_TASKS") == "1"
+        found = None if is_shell else _read("SLURM", environment, "SLURM_PROCID", "SLURM_NTASKS")
     elif "OMPI_COMM_WORLD_SIZE" in environment:
         found = _read("Open MPI", environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
     elif {"KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"} <= environment.keys():
@@ -56,7 +60,7 @@ def _read(
         if not text.isdecimal():
             raise ValueError(
                 f"{scheduler} started this process, but {name} is {text!r}; expected a number. "
-                "Give --coordinator, --num-processes and --process-id instead."
+                f"Give {BY_HAND} instead."
             )
         return int(text)
 

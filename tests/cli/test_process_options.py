@@ -9,6 +9,14 @@ from jaxgraph.cli.main import app
 from jaxgraph.cli.process_options import check_address
 from tests.interpreter import run_alone
 
+SLURM = {
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_NODELIST": "localhost",
+    "SLURM_NTASKS": "2",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "0",
+}
+OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}
 KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3"}
 TWO = "--num-processes 2 --process-id"
 
@@ -24,7 +32,9 @@ def refused(*arguments: str, **environment: str) -> str:
     ("options", "message"),
     [
         ("--coordinator h:1", "--coordinator, --num-processes, --process-id: expected all three"),
-        ("--num-processes 2 --process-id 0", "expected all three, or none"),
+        ("--num-processes 2 --process-id 0", "expected all three, none"),
+        ("--num-processes 2", "or --num-processes 1 to train alone"),
+        ("--num-processes 1 --process-id 1", "--process-id: got 1; expected 0 to 0"),
         (f"--coordinator h {TWO} 0", "--coordinator: got 'h'; expected HOST:PORT"),
         (f"--coordinator h:70000 {TWO} 0", "a port from 1 to 65535"),
         (f"--coordinator h:1 {TWO} 2", "--process-id: got 2; expected 0 to 1"),
@@ -82,8 +92,7 @@ def test_a_start_after_a_death_continues_from_a_checkpoint(start: int, given: di
 
 
 def test_a_scheduler_starts_one_process_at_a_time():
-    place = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}
-    text = refused("launch", "-n", "2", "train", "--dataset", "karate", **place)
+    text = refused("launch", "-n", "2", "train", "--dataset", "karate", **OPEN_MPI)
     assert "Open MPI has started this process as number 1 of several; expected -n 1" in text
 
 
@@ -105,6 +114,17 @@ def test_open_mpi_that_jax_does_not_know_is_refused():
         JAX_COORDINATOR_ADDRESS="",
     )
     assert result.returncode == 2 and "Open MPI (2 processes): the processes could" in result.stderr
+    assert "--num-processes 1 trains alone" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_time_out_under_slurm_says_how_to_train_alone():
+    program = "from jaxgraph.cli.entry import main; import sys\nsys.argv[1:] = ARGS; main()"
+    arguments = ["train", "--dataset", "karate", "--join-timeout", "1.5"]
+    result = run_alone(program.replace("ARGS", repr(arguments)), **SLURM)
+    assert result.returncode == 2, result.stderr
+    assert "joined at the coordinator that SLURM names within 1.5 s" in result.stderr
+    assert "--num-processes 1 trains alone" in result.stderr
 
 
 @pytest.fixture
@@ -144,7 +164,33 @@ def test_an_address_where_nothing_answers_is_an_error(taken_port: int):
     assert f"Error: --coordinator: nothing answers at 127.0.0.1:{port} within" in result.stderr
 
 
-def test_a_process_that_trains_alone_does_not_join():
-    one = "train --dataset karate --epochs 1 --coordinator h:1 --num-processes 1 --process-id 0"
-    result = CliRunner().invoke(app, [*one.split(), "--layers", "1"])
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        ("--coordinator h:1 --num-processes 1 --process-id 0", {}),
+        ("--num-processes 1", SLURM),
+        ("--num-processes 1", OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "x"}),
+        ("--num-processes 1", KUBERNETES),
+        ("", {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "2"}),
+        ("", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}),
+    ],
+)
+def test_a_process_that_trains_alone_does_not_join(
+    options: str, environment: dict, monkeypatch: pytest.MonkeyPatch
+):
+    def no_joining(*arguments: object, **options: object) -> None:
+        raise AssertionError("jax.distributed.initialize was called")
+
+    monkeypatch.setattr("jax.distributed.initialize", no_joining)
+    one = "train --dataset karate --epochs 1 --layers 1"
+    result = CliRunner().invoke(app, [*one.split(), *options.split()], env=environment)
     assert result.exit_code == 0, result.output
+
+
+def test_a_launched_process_that_trains_alone_is_number_0():
+    given = {"process_id": None, "num_processes": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SLURM.items():
+            patch.setenv(name, value)
+        assert launch._own_name(given) == "0"
+        assert launch._own_name(given | {"num_processes": None}) == "1"

@@ -21,6 +21,9 @@ KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3"
         (SLURM | {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}, None),
         # A shell of salloc, where srun has not started the process.
         ({"SLURM_JOB_ID": "77", "SLURM_NTASKS": "8"}, None),
+        # The same shell where SLURM runs it as a step of its own.
+        (SLURM | {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
+        (SLURM | {"SLURM_STEP_NUM_TASKS": "8"}, Scheduled("SLURM", 5, 8)),
         (OPEN_MPI, Scheduled("Open MPI", 0, 4)),
         (OPEN_MPI | {"OMPI_COMM_WORLD_SIZE": "1"}, None),
         (KUBERNETES, Scheduled("Kubernetes", 3, None)),
