@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -217,31 +217,49 @@ def _answers(coordinator: str) -> bool:
     return True
 
 
+class _LogFile(logging.FileHandler):
+    """A file of lines that ends where the disk is full, while the run goes on."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Says once that the file ends."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        logging.getLogger().removeHandler(self)
+        reason = (error.strerror or str(error)).lower()
+        print(
+            f"Warning: --process-log: {self.baseFilename} ends here ({reason}); the run goes on.",
+            file=sys.stderr,
+        )
+
+    def close(self) -> None:
+        """Closes the file, whose last lines may have no room."""
+        with suppress(OSError):
+            super().close()
+
+
 @contextmanager
 def _logging(folder: Path | None, index: int) -> Iterator[None]:
-    """Writes what this process logs to FOLDER/process-INDEX.log, warnings to standard error too."""
+    """Writes what this process logs to FOLDER/process-INDEX.log."""
     if folder is None:
         yield
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        to_file = logging.FileHandler(folder / f"process-{index}.log", encoding="utf-8")
+        to_file = _LogFile(folder / f"process-{index}.log", encoding="utf-8")
     except OSError as error:
         raise ValueError(
             f"--process-log: {folder} cannot be written ({error.strerror}); expected a folder."
         ) from error
     to_file.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-    to_terminal = logging.StreamHandler()
-    to_terminal.setLevel(logging.WARNING)
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.INFO)
     root.addHandler(to_file)
-    root.addHandler(to_terminal)
     try:
         yield
     finally:
         root.setLevel(level)
         root.removeHandler(to_file)
-        root.removeHandler(to_terminal)
         to_file.close()
