@@ -19,9 +19,11 @@ from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
 from jaxgraph.parallel.whole_graph import sharded_on_one
 from jaxgraph.train.classification import NodeClassification
+from jaxgraph.train.optimizers import EvalParams
 from jaxgraph.train.task import Task
 
 __all__ = [
+    "check_eval_params",
     "check_model",
     "check_optimizer",
     "check_optimizer_kind",
@@ -212,13 +214,62 @@ def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
 
     try:
         jax.eval_shape(step, nnx.state(model, nnx.Param))
-    except TypeError as error:
+    except (AttributeError, TypeError) as error:
         raise ValueError(
             "optimizer cannot make a step from the gradient, the parameters and the value of the "
             f"loss, which is what it gets: {error}. An optimizer that evaluates the loss again "
-            "(optax.lbfgs, a line search) does not go with jaxgraph.train.fit: take one that does "
-            "not, such as optax.adam(1e-2), or call it on jaxgraph.train.loss_and_grad yourself"
+            "(optax.lbfgs, a line search) or takes a pair of parameters (optax.lookahead) does not "
+            "go with jaxgraph.train.fit: take one that does not, such as optax.adam(1e-2), or call "
+            "it on jaxgraph.train.loss_and_grad yourself"
         ) from error
+
+
+def check_eval_params(
+    eval_params: EvalParams | None,
+    optimizer: optax.GradientTransformation,
+    model: nnx.Module,
+    graphs: Sequence[ShardedGraph],
+) -> None:
+    """Checks that the parameters to evaluate can be read; computes nothing.
+
+    Args:
+      eval_params, optimizer, model: as for `jaxgraph.train.fit`.
+      graphs: the graphs.
+
+    Raises:
+      ValueError: it is missing, is not a function, does not return parameters of the model, or the
+        graph is streamed.
+    """
+    params = nnx.state(model, nnx.Param)
+    state = jax.eval_shape(optimizer.init, params)
+    if eval_params is None:
+        kind = optax.contrib.ScheduleFreeState
+        parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, kind))
+        if any(isinstance(part, kind) for part in parts):
+            raise ValueError(
+                "optimizer has a ScheduleFreeState: its steps are not at the parameters to "
+                "evaluate. Give fit eval_params=optax.contrib.schedule_free_eval_params; if the "
+                "state is part of another, as in a chain, give a function that passes that part on"
+            )
+        return
+    if graphs[0].is_streamed:
+        raise ValueError(
+            "eval_params: not for a graph in mode 'stream'; take an optimizer that needs none, or "
+            "shard the graph in mode 'domain' or 'sar'"
+        )
+    try:
+        found = jax.eval_shape(eval_params, state, params)
+        same = jax.tree.map(lambda new, old: new.shape == old.shape, found, params)
+        wrong = "" if all(jax.tree.leaves(same)) else "shapes differ from those of params"
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        wrong = str(error)
+    if wrong:
+        raise ValueError(
+            "eval_params: expected a function of the optimizer's state, here a "
+            f"{type(state).__name__}, and of params that returns a pytree like params: {wrong}. Of "
+            "a chain, pass one state on: eval_params=lambda state, params: "
+            "optax.contrib.schedule_free_eval_params(state[1], params)"
+        )
 
 
 def check_optimizer_kind(optimizer: Any) -> None:

@@ -270,9 +270,10 @@ def choose(
         good &= jnp.isfinite(val_loss)
         is_best = good & (val_loss < kept.val_loss)
     replaces = is_best if restore_best else good
+    evaluated = learner.evaluated(state)
     params, statistics = jax.tree.map(
         lambda new, old: jnp.where(replaces, new, old),
-        (state.params, state.statistics),
+        (evaluated.params, evaluated.statistics),
         (kept.params, kept.statistics),
     )
     lowest = jnp.where(is_best, val_loss, kept.val_loss)
@@ -283,7 +284,8 @@ def choose(
 
 
 def _evaluation_sums(learner: Learner, state: TrainState, sharded: ShardedGraph) -> dict[str, Sums]:
-    return evaluation_sums(learner.graphdef, state.params, state.statistics, sharded, learner.task)
+    params = learner.evaluated(state).params
+    return evaluation_sums(learner.graphdef, params, state.statistics, sharded, learner.task)
 
 
 @jax.jit

@@ -24,6 +24,7 @@ from jaxgraph.train import identity
 from jaxgraph.train.aggregates import aggregate_that_pays, with_aggregates
 from jaxgraph.train.agreement import ElsewhereInterrupted, check_alike, preempted, together
 from jaxgraph.train.arguments import (
+    check_eval_params,
     check_model,
     check_optimizer,
     checked_count,
@@ -46,6 +47,7 @@ from jaxgraph.train.fit_state import (
 from jaxgraph.train.for_run import Planned, model_for_run
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.measured import Measuring, Watch
+from jaxgraph.train.optimizers import EvalParams
 from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key, restore
 from jaxgraph.train.step import Learner, make_learner
 from jaxgraph.train.streamed_epoch import StreamedEpoch, needs_of
@@ -67,6 +69,7 @@ def fit(
     task: Task | None = None,
     patience: int | None = None,
     restore_best: bool = True,
+    eval_params: EvalParams | None = None,
     aggregate_once: bool = True,
     memory_limit: int | str | None = None,
     plan: Planned | None = None,
@@ -107,6 +110,11 @@ def fit(
         including those before `state`; None: never.
       restore_best: whether to leave the parameters and statistics of the lowest validation loss
         instead of the last epoch's. Without validation nodes it is always the last epoch's.
+      eval_params: function of the optimizer's state and the parameters that returns the parameters
+        to evaluate, such as `optax.contrib.schedule_free_eval_params`, or one that reads an average
+        that a transformation of your own keeps. All metrics, the choice of the best epoch and the
+        model that is left are of them; steps go on from the parameters themselves. Not for a graph
+        in mode "stream". None: the parameters themselves.
       aggregate_once: whether to aggregate the features for the first layer once instead of in every
         epoch, if the aggregation has no parameter (in `jaxgraph.nn` all but attention models) and
         this saves more than it costs. Results are the same but for rounding; each device holds one
@@ -163,6 +171,7 @@ def fit(
     graphs = checked_graphs(sharded, task, train=True)
     check_model(model, graphs)
     check_optimizer(optimizer, model)
+    check_eval_params(eval_params, optimizer, model, graphs)
     epochs = checked_count("epochs", epochs)
     _check_patience(patience, graphs, task)
     _check_callable("on_epoch", on_epoch, "an EpochRecord")
@@ -185,6 +194,7 @@ def fit(
             "epochs": epochs,
             "seed": seed,
             "patience": patience,
+            "eval_params": eval_params,
             "restore_best": bool(restore_best),
             "aggregate_once": bool(aggregate_once),
             "memory_limit": limit,
@@ -196,12 +206,13 @@ def fit(
         }
         entries = identity.of_process(model, optimizer, task, graphs, options)
         check_alike(entries, "Call fit with the same arguments in all processes")
+    learner_of = partial(make_learner, optimizer=optimizer, task=task, eval_params=eval_params)
     with saving_of(checkpoint, model, optimizer, task, graphs) as saving:
         of_run, memory_plan = model_for_run(
             model,
             graphs,
             optimizer,
-            task,
+            learner_of,
             limit=None if graphs[0].is_streamed else limit,
             plan=plan,
             restore_best=bool(restore_best),
@@ -210,7 +221,7 @@ def fit(
         run = _Run(
             model,
             optimizer,
-            make_learner(of_run, optimizer, task),
+            learner_of(of_run),
             abstract_fit_state(model, optimizer, restore_best=bool(restore_best)),
             bool(aggregate_once),
             limit,
@@ -262,7 +273,7 @@ def _train(
 
     def end() -> History:
         state = run.collect(progress)
-        restore(run.model, *state.learned)
+        restore(run.model, *run.learned(state))
         save(state, saving.finish)
         measured = None if watch is None else watch.measured(progress.records)
         records = (*saving.earlier, *progress.records)
@@ -362,6 +373,14 @@ class _Run:
             abstract=progress.place.abstract,
             sharded=progress.place.program.graphs[0],
         )
+
+    def learned(self, state: FitState) -> tuple[nnx.State, nnx.State]:
+        """The parameters and statistics to leave in the model."""
+        if state.best_params is not None or not state.epoch:
+            return state.learned
+        last = TrainState(*jax.device_put((state.params, state.statistics, state.optimizer_state)))
+        last = jax.jit(self.learner.evaluated)(last)
+        return last.params, last.statistics
 
     def move(
         self, progress: _Progress, epochs: int, sharded: ShardedGraph

@@ -48,7 +48,8 @@ class FitState:
       statistics: the other variables of the model after the last epoch.
       optimizer_state: the optimizer's state after the last epoch.
       best_params, best_statistics: those of the lowest validation loss, or without validation nodes
-        of the last epoch; None with `restore_best=False`.
+        of the last epoch; None with `restore_best=False`. With `eval_params` of `fit` they are the
+        evaluated parameters.
       best_val_loss: float scalar, the lowest so far; infinite before the first epoch.
       key_data: uint32 [words], `jax.random.key_data` of the run's random key.
       epoch: int32 scalar, the number of completed epochs.
@@ -75,7 +76,10 @@ class FitState:
 
     @property
     def learned(self) -> tuple[nnx.State, nnx.State]:
-        """The parameters and statistics that `fit` leaves in the model."""
+        """The parameters and statistics that `fit` leaves in the model.
+
+        With `eval_params` and `restore_best=False`, `fit` leaves `eval_params` of these instead.
+        """
         if self.best_params is None or self.best_statistics is None:
             return self.params, self.statistics
         return self.best_params, self.best_statistics
@@ -219,13 +223,13 @@ def place_fit_state(
       sharded: the graph.
 
     Returns:
-      The state before the next epoch, and the kept variables; the two share arrays if the best
-      epoch was the last.
+      The state before the next epoch, and the kept variables; the two share arrays if no best ones
+      are kept.
     """
     last = TrainState(state.params, state.statistics, state.optimizer_state)
     placed = _on_mesh(last, abstract, sharded)
     params, statistics = placed.params, placed.statistics
-    if state.best_params is not None and state.best_epoch != state.epoch:
+    if state.best_params is not None:
         best = (state.best_params, state.best_statistics)
         params, statistics = _on_mesh(best, (abstract.params, abstract.statistics), sharded)
     return placed, Kept(params, statistics, replicate(np.asarray(state.best_val_loss), sharded))
@@ -257,18 +261,15 @@ def collect_fit_state(
       sharded: the graph for which the state is placed.
 
     Returns:
-      The state, the same in every process. If the last epoch was the best, its variables are the
-      best ones.
+      The state, the same in every process.
     """
     last = TrainState(expected.params, expected.statistics, expected.optimizer_state)
     host = _on_host(state, abstract, last, sharded)
     best: tuple[Any, Any] = (None, None)
     if expected.best_params is not None:
-        best = (host.params, host.statistics)
-        if epochs[0] != epochs[1]:
-            of_best = (abstract.params, abstract.statistics)
-            variables = (kept.params, kept.statistics)
-            best = _on_host(variables, of_best, (last.params, last.statistics), sharded)
+        of_best = (abstract.params, abstract.statistics)
+        variables = (kept.params, kept.statistics)
+        best = _on_host(variables, of_best, (last.params, last.statistics), sharded)
     val_loss, key_data = jax.device_get((kept.val_loss, jax.random.key_data(key)))
     return FitState(
         params=host.params,

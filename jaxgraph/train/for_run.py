@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -18,8 +18,7 @@ from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.aggregates import with_aggregates
 from jaxgraph.train.epoch import EpochProgram, Kept
 from jaxgraph.train.state import abstract_state, replicated_shape
-from jaxgraph.train.step import make_learner
-from jaxgraph.train.task import Task
+from jaxgraph.train.step import Learner
 
 if TYPE_CHECKING:
     from jaxgraph.planner.policy_search import MemoryPlan
@@ -40,7 +39,7 @@ def model_for_run(
     model: nnx.Module,
     graphs: tuple[ShardedGraph, ...],
     optimizer: optax.GradientTransformation,
-    task: Task,
+    learner_of: Callable[[nnx.Module], Learner],
     *,
     limit: int | None,
     plan: Planned | None,
@@ -50,7 +49,8 @@ def model_for_run(
     """The model with the policy of a run, and the plan that keeps a limit; reads no data.
 
     Args:
-      model, graphs, optimizer, task, restore_best: as for `EpochProgram`.
+      model, graphs, optimizer, restore_best: as for `EpochProgram`.
+      learner_of: makes what is constant in training a model.
       limit: bytes of one device; None: there is none.
       plan: whose policy is taken; None: none.
       aggregated: for how many epochs features may be aggregated once; 0: they are not.
@@ -75,7 +75,7 @@ def model_for_run(
         abstract = with_aggregates(model, jax.tree.map(_shape, graphs), aggregated)
     else:
         abstract = jax.tree.map(_shape, graphs)
-    return _within(limit, model, abstract, optimizer, task, restore_best=restore_best)
+    return _within(limit, model, abstract, optimizer, learner_of, restore_best=restore_best)
 
 
 def _with_policy(model: nnx.Module, policy: Sequence[RematPolicy]) -> nnx.Module:
@@ -92,7 +92,7 @@ def _within(
     model: nnx.Module,
     graphs: tuple[ShardedGraph, ...],
     optimizer: optax.GradientTransformation,
-    task: Task,
+    learner_of: Callable[[nnx.Module], Learner],
     *,
     restore_best: bool,
 ) -> tuple[nnx.Module, MemoryPlan]:
@@ -106,7 +106,7 @@ def _within(
     resident = sum(map(_bytes, jax.tree.leaves((state, kept, graphs))))
 
     def needs(model: nnx.Module) -> Needed:
-        program = EpochProgram(make_learner(model, optimizer, task), graphs, restore_best)
+        program = EpochProgram(learner_of(model), graphs, restore_best)
         analyses: list[Any] = [each.memory_analysis() for each in program.compile(state, kept, key)]
         new = [each.output_size_in_bytes - each.alias_size_in_bytes for each in analyses]
         temporary = [each.temp_size_in_bytes for each in analyses]

@@ -11,14 +11,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 import optax
 
-__all__ = ["Optimizer", "closed_over", "comparable"]
+__all__ = ["EvalParams", "Optimizer", "closed_over", "comparable"]
+
+EvalParams = Callable[[Any, Any], Any]
+"""`(optimizer_state, params) -> params`: the parameters to evaluate and to keep."""
 
 _FIXED = frozenset(("optax", "jax", "flax", "chex"))
 """Packages whose modules do not change after their import."""
@@ -31,23 +34,29 @@ class Optimizer:
     Attributes:
       structure: its functions and constants, which are compared.
       transformation: the transformation.
+      eval_params: reads the parameters to evaluate; None: those of the steps.
     """
 
     structure: Hashable = dataclasses.field(repr=False)
     transformation: optax.GradientTransformation = dataclasses.field(compare=False)
+    eval_params: EvalParams | None = dataclasses.field(default=None, compare=False)
 
 
-def comparable(transformation: optax.GradientTransformation) -> Optimizer:
+def comparable(
+    transformation: optax.GradientTransformation, eval_params: EvalParams | None = None
+) -> Optimizer:
     """Makes a transformation comparable.
 
     Args:
       transformation: a transformation of optax.
+      eval_params: as for `jaxgraph.train.fit`.
 
     Returns:
       An optimizer that equals another one if both have the same functions of `_FIXED`, and these
       close over equal numbers, texts and such functions, and otherwise over the same objects.
     """
-    return Optimizer(_structure(transformation, {}), transformation)
+    structure = _structure((transformation, eval_params), {})
+    return Optimizer(structure, transformation, eval_params)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

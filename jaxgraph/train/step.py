@@ -21,7 +21,7 @@ from jaxgraph.train.arguments import (
 )
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import gradients, split_model
-from jaxgraph.train.optimizers import Optimizer, comparable
+from jaxgraph.train.optimizers import EvalParams, Optimizer, comparable
 from jaxgraph.train.state import (
     LEARNERS,
     TrainState,
@@ -68,6 +68,15 @@ class Learner:
         device would hold more than without offloading.
         """
         return {"xla_gpu_enable_latency_hiding_scheduler": False} if self.offloads else None
+
+    def evaluated(self, state: TrainState) -> TrainState:
+        """The state with the parameters to evaluate and to keep, in their own types."""
+        function = self.optimizer.eval_params
+        if function is None:
+            return state
+        params = function(state.optimizer_state, state.params)
+        params = jax.tree.map(lambda new, old: new.astype(old.dtype), params, state.params)
+        return TrainState(params, state.statistics, state.optimizer_state)
 
 
 def train_step(
@@ -181,11 +190,16 @@ def _train_step(learner: Learner) -> LatestPrograms:
     return LatestPrograms(step, donate_argnums=0, compiler_options=learner.compiler_options)
 
 
-def make_learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
+def make_learner(
+    model: nnx.Module,
+    optimizer: optax.GradientTransformation,
+    task: Task,
+    eval_params: EvalParams | None = None,
+) -> Learner:
     """Makes the static part of training a model."""
     policies: Any = getattr(model, "policy", None) or ()
     offloads = any(getattr(policy, "offload", ()) for policy in policies)
-    return Learner(split_model(model)[0], comparable(optimizer), task, offloads)
+    return Learner(split_model(model)[0], comparable(optimizer, eval_params), task, offloads)
 
 
 def loss_and_grad(

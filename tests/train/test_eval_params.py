@@ -1,0 +1,215 @@
+"""Metrics, the best epoch and the model left are of the parameters that `eval_params` reads."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph.nn import GCN
+from jaxgraph.train import Checkpoints, evaluate, fit, loss_and_grad
+from tests.train.small_model import RowsNet, SmallNet, on_devices, small_graph
+
+EPOCHS = 6
+
+
+class Average(NamedTuple):
+    """An average of parameters."""
+
+    average: Any
+
+
+def averaging(decay: float = 0.8) -> optax.GradientTransformation:
+    def update(updates: Any, state: Average, params: Any) -> Any:
+        new = optax.apply_updates(params, updates)
+        return updates, Average(optax.incremental_update(new, state.average, 1 - decay))
+
+    return optax.GradientTransformation(Average, update)
+
+
+def average_of(state: Any, params: Any) -> Any:
+    return state[1].average
+
+
+def schedule_free() -> Any:
+    return optax.contrib.schedule_free_adamw(0.1, warmup_steps=3)
+
+
+OPTIMIZERS: dict[str, tuple[Any, Any]] = {
+    "schedule free": (schedule_free, optax.contrib.schedule_free_eval_params),
+    "average": (lambda: optax.chain(optax.sgd(0.5), averaging()), average_of),
+}
+
+
+def by_hand(name: str, model: nnx.Module, graph: Any) -> tuple[list[float], list[Any]]:
+    """Validation losses and evaluated parameters of a loop of optax on one device."""
+    make, read = OPTIMIZERS[name]
+    optimizer = make()
+    params = nnx.state(model, nnx.Param)
+    state = optimizer.init(params)
+    losses, found = [], []
+    for _ in range(EPOCHS):
+        nnx.update(model, params)
+        updates, state = optimizer.update(loss_and_grad(model, graph)[1], state, params)
+        params = optax.apply_updates(params, updates)
+        found.append(read(state, params))
+        nnx.update(model, found[-1])
+        losses.append(evaluate(model, graph)["val"]["loss"])
+    return losses, found
+
+
+class Plain(nnx.Module):
+    """Linear, in the features of a node: no statistic, so that a loop by hand is short."""
+
+    def __init__(self) -> None:
+        self.linear = nnx.Linear(6, 3, rngs=nnx.Rngs(0))
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
+        return self.linear(x)
+
+
+def assert_close(one: Any, other: Any) -> None:
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_curve_and_model_are_of_the_parameters_that_it_reads(name: str, num_parts: int) -> None:
+    graph = small_graph()
+    losses, found = by_hand(name, Plain(), graph)
+    make, read = OPTIMIZERS[name]
+    sharded = on_devices(graph, num_parts)
+    model = Plain()
+    history = fit(model, sharded, make(), epochs=EPOCHS, eval_params=read)
+    np.testing.assert_allclose(history.val_loss, losses, rtol=1e-5)
+    assert history.best_epoch == int(np.argmin(losses)) + 1
+    assert_close(nnx.state(model, nnx.Param), found[int(np.argmin(losses))])
+    model = Plain()
+    fit(model, sharded, make(), epochs=EPOCHS, eval_params=read, restore_best=False)
+    assert_close(nnx.state(model, nnx.Param), found[-1])
+
+
+def test_an_average_by_numpy() -> None:
+    """Weights after a step and their average, from the gradient of softmax regression."""
+    graph = small_graph()
+    assert graph.nodes is not None and graph.labels is not None
+    x, y = graph.nodes[graph.train_mask].astype(float), np.eye(3)[graph.labels[graph.train_mask]]
+    linear = Plain().linear
+    assert linear.bias is not None
+    w, b = np.asarray(linear.kernel[...], float), np.asarray(linear.bias[...], float)
+    average = w, b
+    for _ in range(EPOCHS):
+        p = np.exp(x @ w + b)
+        error = (p / p.sum(1, keepdims=True) - y) / len(x)
+        w, b = w - 0.5 * x.T @ error, b - 0.5 * error.sum(0)
+        average = tuple(0.8 * a + 0.2 * new for a, new in zip(average, (w, b), strict=True))
+    model = Plain()
+    make, read = OPTIMIZERS["average"]
+    fit(model, graph, make(), epochs=EPOCHS, eval_params=read, restore_best=False)
+    np.testing.assert_allclose(model.linear.kernel[...], average[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.linear.bias[...], average[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_rows_of_nodes_features_in_columns_and_a_limit_of_memory() -> None:
+    graph = small_graph()
+    make, read = OPTIMIZERS["schedule free"]
+
+    def gcn() -> nnx.Module:
+        return GCN(6, 8, 3, rngs=nnx.Rngs(0))
+
+    def values(sharded: Any, make_model: Any = RowsNet, **options: Any) -> Any:
+        model = make_model()
+        history = fit(model, sharded, make(), epochs=3, eval_params=read, **options)
+        return np.array(history.val_loss), nnx.state(model, nnx.Param)
+
+    want = values(graph)
+    assert_close(values(on_devices(graph, 3)), want)
+    want = values(graph, SmallNet)
+    assert_close(values(graph, SmallNet, memory_limit="1GB"), want)
+    want = values(graph, gcn)
+    assert_close(values(on_devices(graph, 3, "p3"), gcn), want)
+
+
+@pytest.mark.slow
+def test_several_graphs_are_evaluated_by_it() -> None:
+    make, read = OPTIMIZERS["schedule free"]
+    model = Plain()
+    graphs = [small_graph(), small_graph(50, 1)]
+    history = fit(model, graphs, make(), epochs=3, eval_params=read, restore_best=False)
+    assert evaluate(model, graphs)["val"]["loss"] == pytest.approx(history.val_loss[-1], rel=1e-5)
+
+
+@pytest.mark.parametrize("restore_best", [True, False])
+def test_a_run_goes_on_from_the_parameters_of_its_steps(tmp_path: Path, restore_best: bool) -> None:
+    graph = small_graph()
+    make, read = OPTIMIZERS["schedule free"]
+    options: Any = dict(eval_params=read, restore_best=restore_best)
+    models = [SmallNet(), SmallNet(), SmallNet()]
+    whole = fit(models[0], graph, make(), epochs=EPOCHS, **options)
+    half = fit(models[1], graph, make(), epochs=3, **options, checkpoint=Checkpoints(tmp_path))
+    again = fit(
+        models[2], graph, make(), epochs=3, **options, checkpoint=Checkpoints(tmp_path, resume=True)
+    )
+    assert_close(nnx.state(models[2]), nnx.state(models[1]))
+    assert again.state is not None and half.state is not None
+    rest = fit(models[1], graph, make(), epochs=3, state=half.state, **options)
+    resumed = Checkpoints(tmp_path, resume=True)
+    fit(models[2], graph, make(), epochs=EPOCHS, **options, checkpoint=resumed)
+    np.testing.assert_array_equal(half.val_loss + rest.val_loss, whole.val_loss)
+    for model in models[1:]:
+        assert_close(nnx.state(model), nnx.state(models[0]))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (schedule_free(), "Give fit eval_params=optax.contrib.schedule_free_eval_params;"),
+        (optax.chain(optax.clip(1.0), schedule_free()), "as in a chain, give a function"),
+        (optax.MultiSteps(schedule_free(), 2).gradient_transformation(), "ScheduleFreeState"),
+        (optax.lookahead(optax.sgd(0.1), 2, 0.5), "pair of parameters.*take one that does not"),
+    ],
+)
+def test_an_optimizer_that_needs_it_is_refused_without(optimizer: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(SmallNet(), small_graph(), optimizer, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("eval_params", "message"),
+    [
+        (3, "expected a function of the optimizer's state"),
+        (optax.contrib.schedule_free_eval_params, r"tuple.*state\[1\]"),
+        (lambda state, params: None, "returns a pytree like params"),
+        (lambda state, params: jax.tree.map(jnp.sum, params), "shapes differ"),
+    ],
+)
+def test_a_function_that_does_not_read_parameters_is_refused(
+    eval_params: Any, message: str
+) -> None:
+    optimizer = optax.chain(optax.clip(1.0), schedule_free())
+    with pytest.raises(ValueError, match=message):
+        fit(SmallNet(), small_graph(), optimizer, epochs=1, eval_params=eval_params)
+
+
+def test_a_streamed_graph_is_refused() -> None:
+    make, read = OPTIMIZERS["schedule free"]
+    streamed = on_devices(small_graph(), 1, "stream")
+    with pytest.raises(ValueError, match="not for a graph in mode 'stream'"):
+        fit(SmallNet(), streamed, make(), epochs=1, eval_params=read)
+
+
+@pytest.mark.slow
+def test_the_advice_of_the_messages_is_right() -> None:
+    def of_chain(state: Any, params: Any) -> Any:
+        return optax.contrib.schedule_free_eval_params(state[1], params)
+
+    graph, model = small_graph(), Plain()
+    optimizer = optax.chain(optax.clip(1e9), schedule_free())
+    history = fit(model, graph, optimizer, epochs=EPOCHS, eval_params=of_chain)
+    np.testing.assert_allclose(history.val_loss, by_hand("schedule free", Plain(), graph)[0], 1e-5)
