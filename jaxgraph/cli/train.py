@@ -424,7 +424,8 @@ def _check_trainable(facts: GraphFacts, mode: str | None) -> None:
     if not facts.num_classes:
         raise ValueError(
             f"{facts.name} has no labels; training needs a class for each node. "
-            "A file of edges gets them by jaxgraph partition --memory-limit 2GB --node-data FOLDER."
+            "A file of edges gets them by jaxgraph partition --memory-limit 2GB "
+            "--node-data FOLDER --out PARTS."
         )
     if not {"train", "val"} <= facts.splits.keys():
         raise ValueError(

@@ -8,7 +8,6 @@ import os
 import resource
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -97,7 +96,7 @@ def partition_file(
     amounts = amounts_of(byte_amounts.bytes_of("memory_limit", memory_limit))
     _check_open_files(request.num_parts)
     root = check_target(folder)
-    name = f"work-{_fingerprint(request)}"
+    name, is_new = f"work-{_fingerprint(request)}", not root.exists()
     try:
         root.mkdir(exist_ok=True)
         work = Work(root / name, amounts.seconds)
@@ -106,9 +105,7 @@ def partition_file(
             return _Run(request, root, work, amounts, on_progress).parts(dataset, split)
     except (AmbiguousFileError, BrokenFileError):
         # The mended file, or another option, is another request: nothing would continue from this.
-        shutil.rmtree(root / name, ignore_errors=True)
-        with suppress(OSError):
-            root.rmdir()
+        shutil.rmtree(root if is_new else root / name, ignore_errors=True)
         raise
     except OSError as error:
         # Errors of files that are read, and of the parts at last, have messages of their own.
