@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def from_pandas(
             the ids that occur, numbers in ascending order, names by first occurrence.
         **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``. A frame or
             series of nodes whose index holds ids is brought into the order of the rows. Anything
-            else is in that order.
+            else is in that order; it is refused where that would be the order of the edges.
 
     Returns:
         The graph.
@@ -76,7 +77,12 @@ def from_pandas(
         found |= _looked_up(found, np.asarray(node_names))
     elif node_names is not None:
         found["node_names"] = node_names
-    return Graph.from_edges(**(found | _in_row_order(fields, found, frame)))
+    by_occurrence = node_names is None and _are_texts(found.get("node_names"))
+    return Graph.from_edges(**(found | _in_row_order(fields, found, frame, by_occurrence)))
+
+
+def _are_texts(names: Any) -> bool:
+    return names is not None and np.asarray(names).dtype.kind not in "biuf"
 
 
 def _looked_up(found: Mapping[str, Any], node_names: np.ndarray) -> dict[str, Any]:
@@ -101,17 +107,18 @@ def _key(name: Any) -> Any:
 
 
 def _in_row_order(
-    fields: Mapping[str, Any], found: Mapping[str, Any], frame: pd.DataFrame
+    fields: Mapping[str, Any], found: Mapping[str, Any], frame: pd.DataFrame, by_occurrence: bool
 ) -> dict[str, Any]:
     """The fields with pandas objects of nodes and edges made arrays in the order of the graph."""
     ordered = dict(fields)
+    of_nodes = partial(_of_nodes, found=found, by_occurrence=by_occurrence)
     for name, value in fields.items():
         if name in NODE_FIELDS:
-            ordered[name] = _of_nodes(name, value, found)
+            ordered[name] = of_nodes(name, value)
         elif name in _EDGE_FIELDS:
             ordered[name] = _of_edges(value, frame)
         elif name == "node_data" and isinstance(value, Mapping):
-            ordered[name] = {k: _of_nodes(f"node_data[{k!r}]", v, found) for k, v in value.items()}
+            ordered[name] = {k: of_nodes(f"node_data[{k!r}]", v) for k, v in value.items()}
         elif name == "edge_data" and isinstance(value, Mapping):
             ordered[name] = {k: _of_edges(v, frame) for k, v in value.items()}
     return ordered
@@ -122,10 +129,18 @@ def _of_edges(value: Any, frame: pd.DataFrame) -> Any:
     return value.to_numpy() if is_of_frame else value
 
 
-def _of_nodes(name: str, value: Any, found: Mapping[str, Any]) -> Any:
+def _of_nodes(name: str, value: Any, found: Mapping[str, Any], by_occurrence: bool) -> Any:
     names = found.get("node_names")
+    if has_index(value):
+        _check_values(name, value)
     if not has_index(value) or is_by_position(value.index):
         _check_rows(name, value, names)
+        if by_occurrence and value is not None:
+            raise ValueError(
+                f"{name}: has no ids, and ids of the edges that are names are in the order in "
+                "which they first occur. Give it the ids as its index, frame.set_index('id'), or "
+                "pass node_names=, the ids in the order of its rows."
+            )
         return value
     index = [_key(id_) for id_ in value.index.tolist()]
     rows = {id_: row for row, id_ in enumerate(index)}
@@ -149,6 +164,22 @@ def _of_nodes(name: str, value: Any, found: Mapping[str, Any]) -> Any:
             f"they are nodes without edges, pass node_names={name}.index."
         )
     return value.iloc[[rows[id_] for id_ in listed]].to_numpy()
+
+
+def _check_values(name: str, value: Any) -> None:
+    """Refuses texts and missing features and labels, with ways that keep the index."""
+    columns = [value] if getattr(value, "ndim", 2) == 1 else [value[each] for each in value]
+    if any(getattr(each.dtype, "kind", "O") not in "biuf" for each in columns):
+        raise ValueError(
+            f"{name}: holds values that are no numbers. For labels, "
+            "series.astype('category').cat.codes numbers them; for features, "
+            "pandas.get_dummies(frame, dtype=float) makes a column for each. Both keep the index."
+        )
+    if name in ("nodes", "labels") and any(each.isna().any() for each in columns):
+        raise ValueError(
+            f"{name}: values are missing. features.fillna(0) replaces them, and "
+            "labels.fillna(-1).astype(int) marks nodes without a label; both keep the index."
+        )
 
 
 def _check_rows(name: str, value: Any, names: Any) -> None:

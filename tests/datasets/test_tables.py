@@ -191,3 +191,44 @@ def test_a_graph_takes_no_rows_of_nodes_in_an_order_of_their_own() -> None:
             make()
     ordered = graph.with_nodes(size=TOWNS["size"].loc[graph.node_names].to_numpy())
     assert ordered.node_data["size"].tolist() == [3, 2, 1, 0]
+
+
+EDGES_BY_NAME = pd.DataFrame({"source": ["c", "a", "b"], "target": ["a", "b", "c"]})
+"""In order of the edges, the ids are c, a, b."""
+
+
+@pytest.mark.parametrize("values", [np.array([0, 1, 2]), [0, 1, 2], pd.Series([0, 1, 2])])
+def test_rows_without_ids_are_not_in_the_order_of_edges(values: Any) -> None:
+    with pytest.raises(ValueError, match="has no ids"):
+        from_pandas(EDGES_BY_NAME, labels=values)
+    for right in (
+        from_pandas(EDGES_BY_NAME, labels=pd.Series(np.asarray(values), index=list("abc"))),
+        from_pandas(EDGES_BY_NAME, labels=np.asarray(values), node_names=list("abc")),
+    ):
+        assert right.labels is not None and right.node_names is not None
+        assert dict(zip(right.node_names.tolist(), right.labels.tolist(), strict=True)) == {
+            "a": 0,
+            "b": 1,
+            "c": 2,
+        }
+
+
+def test_advice_on_texts_and_missing_values_keeps_the_index() -> None:
+    table = pd.DataFrame({"kind": ["x", "y", "x"], "size": [1.0, np.nan, 3.0]}, list("abc"))
+    with pytest.raises(ValueError, match="no numbers"):
+        from_pandas(EDGES_BY_NAME, labels=table["kind"])
+    with pytest.raises(ValueError, match="values are missing"):
+        from_pandas(EDGES_BY_NAME, nodes=table[["size"]])
+    with pytest.raises(ValueError, match="values are missing"):
+        from_pandas(EDGES_BY_NAME, labels=table["size"])
+    graph = from_pandas(
+        EDGES_BY_NAME,
+        labels=table["kind"].astype("category").cat.codes,
+        nodes=pd.get_dummies(table.fillna(0), dtype=float),
+    )
+    assert graph.node_names is not None and graph.labels is not None
+    assert graph.node_names.tolist() == ["c", "a", "b"]
+    assert graph.labels.tolist() == [0, 0, 1]
+    np.testing.assert_array_equal(graph.nodes, [[3, 1, 0], [1, 1, 0], [0, 0, 1]])
+    marked = from_pandas(EDGES_BY_NAME, labels=table["size"].fillna(-1).astype(int))
+    assert marked.labels is not None and marked.labels.tolist() == [3, 1, -1]

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -397,6 +398,7 @@ def test_wrong_modes(tables):
         ValueError, match="mode is 'domain', but the source was made for mode 'sar'"
     ):
         place(tables, make_mesh(PARTS), "domain")
+    wrong: Any
     for wrong in ("x", 1, None):
         with pytest.raises(ValueError, match=rf"prefetch is {wrong!r}; expected True or False"):
             shard(*random_pair(90), make_mesh(PARTS), prefetch=wrong)

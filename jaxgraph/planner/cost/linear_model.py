@@ -380,9 +380,8 @@ def node_cost(
     Raises:
         ValueError: there is no model, one without samples, or an argument is of another kind.
     """
-    given = model.values() if isinstance(model, Mapping) else model
-    is_many = isinstance(given, Iterable) and not isinstance(given, CostModel)
-    models = list(given) if is_many else [given]
+    given: Any = model.values() if isinstance(model, Mapping) else model
+    models: list[Any] = list(given) if isinstance(given, Iterable) else [given]
     for each in models:
         if not isinstance(each, CostModel):
             raise ValueError(

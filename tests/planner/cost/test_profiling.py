@@ -99,7 +99,7 @@ def test_what_cannot_be_profiled_is_refused() -> None:
     with pytest.raises(ValueError, match="layers: got 2; expected indices from 0 to 1"):
         profile(model, graph, parts, layers=(2,))
     with pytest.raises(ValueError, match="windows: got 1"):
-        profile(model, graph, parts, windows=2, reference=reference)
+        profile(model, graph, parts, windows=1)
     with pytest.raises(ValueError, match="no node features"):
         profile(model, graph.replace(nodes=None), parts)
 
