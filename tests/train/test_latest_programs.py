@@ -16,6 +16,7 @@ from tests.times import compilations
 from tests.train.small_model import SmallNet, on_devices, small_graph
 
 
+@pytest.mark.slow
 def test_the_programs_of_the_latest_shapes_are_held() -> None:
     client: Any = jax.devices()[0].client
     doubled = LatestPrograms(lambda x: 2 * x)
