@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NUM_SEEDS", "checked_seed"]
+__all__ = ["NUM_SEEDS", "checked_seed", "mix"]
+
+_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND_MULTIPLIER = np.uint64(0x94D049BB133111EB)
 
 NUM_SEEDS = 2**32
 """Keys of `jax.random` hold 32 bits of an integer: larger ones would repeat the keys of others."""
@@ -36,3 +40,18 @@ def checked_seed(name: str, value: Any) -> int:
             f"{name}: got {value}; expected an integer from 0 to 2**32 - 1. Take {name} % 2**32."
         )
     return int(value)
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """SplitMix64: a bijection of 64-bit integers in which every input bit reaches every output bit.
+
+    Args:
+        values: uint64 [n].
+
+    Returns:
+        uint64 [n].
+    """
+    mixed = values + _GOLDEN_RATIO
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST_MULTIPLIER
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND_MULTIPLIER
+    return mixed ^ (mixed >> np.uint64(31))

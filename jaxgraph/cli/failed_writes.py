@@ -1,4 +1,4 @@
-"""What Orbax prints of a checkpoint that it could not write, beside the error that it raises."""
+"""Orbax's own reports of a checkpoint that it could not write."""
 
 import logging
 import sys
@@ -9,8 +9,8 @@ __all__ = ["keep_off_terminal"]
 def keep_off_terminal() -> None:
     """Keeps tracebacks of failed writes from standard error, until the process ends.
 
-    Orbax logs the error in each of its threads before it raises it. Writes that it leaves behind
-    end later, perhaps after the last line of the command, and find their event loop closed.
+    Orbax logs the error in each of its threads before it raises it. Its unfinished writes end
+    later, perhaps after the last line of the command, and find their event loop closed.
     """
     # As Python shows warnings where nothing handles them; absl would add a handler of its own.
     to_terminal = logging.StreamHandler()

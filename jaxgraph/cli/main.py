@@ -14,7 +14,8 @@ from jaxgraph.cli.launch import LaunchOptions, run_launch
 from jaxgraph.cli.partition import PartitionOptions, run_partition
 from jaxgraph.cli.plan import PlanOptions, run_plan
 from jaxgraph.cli.plot import PlotOptions, run_plot
-from jaxgraph.cli.train import TrainOptions, run_train
+from jaxgraph.cli.train import run_train
+from jaxgraph.cli.train_options import TrainOptions
 
 __all__ = ["app"]
 

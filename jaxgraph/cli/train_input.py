@@ -37,7 +37,7 @@ class TrainInput(Protocol):
         ...
 
     def arrays(self) -> dict[str, Any]:
-        """What all processes must have alike, by name: arrays, or what is known of their files."""
+        """The data that is equal in all processes, by name: arrays, or checksums of their files."""
         ...
 
     def node_names(self) -> np.ndarray | None:

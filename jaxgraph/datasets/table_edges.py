@@ -72,7 +72,7 @@ def not_flat(what: str, name: str) -> BrokenFileError:
     """Returns the error for a column of lists or structs.
 
     Args:
-        what: the column, and what it holds.
+        what: the column and its contents.
         name: of the column.
 
     Returns:
@@ -87,10 +87,10 @@ def not_flat(what: str, name: str) -> BrokenFileError:
 def _cells(name: str, column: Any) -> np.ndarray:
     """The array of a column; one with a list or a struct in a row is refused."""
     cells = np.asarray(column)
-    if cells.dtype.kind == "O":
-        for row, cell in enumerate(cells):
-            if isinstance(cell, list | dict | set | np.ndarray):
-                raise not_flat(f"row {row}: column {name!r} holds {cell!r}", name)
+    nested = {list, dict, set, np.ndarray} & set(map(type, cells)) if cells.dtype == object else ()
+    if nested:
+        row, cell = next(each for each in enumerate(cells) if type(each[1]) in nested)
+        raise not_flat(f"row {row}: column {name!r} holds {cell!r}", name)
     return cells
 
 

@@ -23,7 +23,7 @@ _START_SECONDS = 120.0
 _OF_LIBRARIES = re.compile(
     rb"\[Gloo\] Rank \d+ is connected to |W\d{4} .* preemption_notifier\.cc:"
 )
-"""Begin lines of XLA and of Gloo that tell what is as it should be."""
+"""Beginnings of lines in which XLA and Gloo report a normal state."""
 _LONGEST_LINE = 1 << 16
 _READ = 1 << 16
 

@@ -229,8 +229,8 @@ def open_parts(folder: str | os.PathLike[str]) -> PartFolder:
     path = root / MANIFEST
     if not path.exists() and any(root.glob("work-*")):
         raise ValueError(
-            f"{root}: the parts are unfinished; give the same command of jaxgraph partition again, "
-            "which continues what was done"
+            f"{root}: the parts are unfinished; give the same command of jaxgraph partition again "
+            "to continue"
         )
     _check_place(path, root)
     with _naming(path):

@@ -18,6 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import kind_of
+from jaxgraph.parallel.checks.authors import is_raised_by_jax
 from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.output_check import check_outputs
 from jaxgraph.parallel.checks.random_check import check_random_rows
@@ -244,7 +245,7 @@ def _advice(error: Exception) -> str:
             "selects rows by a mask, whose number a compiled program cannot know. Keep all rows, "
             "and put zeros in the others: jnp.where(mask[:, None], x, 0)"
         )
-    if isinstance(error, AssertionError) and not str(error):
+    if isinstance(error, AssertionError) and is_raised_by_jax(error):
         return (
             "fails in JAX, as a collective over jax.vmap(axis_name=...) does. Reduce over all "
             "nodes with shard.sum, and over each node's neighbours with jaxgraph.parallel.propagate"

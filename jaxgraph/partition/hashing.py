@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["hash_assignment"]
+from jaxgraph.seeds import mix
 
-_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
-_FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND_MULTIPLIER = np.uint64(0x94D049BB133111EB)
+__all__ = ["hash_assignment"]
 
 
 def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray:
@@ -35,21 +33,6 @@ def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray
         P3: Distributed Deep Graph Learning at Scale, section 3.1; the mixing function is that of
         Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
     """
-    offset = _mix(np.array([seed % 2**64], dtype=np.uint64))
-    mixed = _mix(np.arange(num_nodes, dtype=np.uint64) + offset)
+    offset = mix(np.array([seed % 2**64], dtype=np.uint64))
+    mixed = mix(np.arange(num_nodes, dtype=np.uint64) + offset)
     return (mixed % np.uint64(num_parts)).astype(np.int32)
-
-
-def _mix(values: np.ndarray) -> np.ndarray:
-    """SplitMix64: a bijection of 64-bit integers in which every input bit reaches every output bit.
-
-    Args:
-        values: uint64 [n].
-
-    Returns:
-        uint64 [n].
-    """
-    mixed = values + _GOLDEN_RATIO
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST_MULTIPLIER
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND_MULTIPLIER
-    return mixed ^ (mixed >> np.uint64(31))

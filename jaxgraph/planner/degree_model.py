@@ -21,7 +21,7 @@ from jaxgraph.layout.manifest import ColumnSchedule, Counts, Manifest
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths
 from jaxgraph.partition.choices import checked_choice
 
-__all__ = ["DEGREES", "METHODS", "GraphCounts", "assumed_halo", "counted_manifest"]
+__all__ = ["DEGREES", "METHODS", "GraphCounts", "counted_manifest"]
 
 DEGREES = ("power-law", "uniform")
 """Models of degrees: a power law, or edges between uniformly drawn nodes."""
@@ -173,20 +173,6 @@ def _tables(groups: list[tuple[np.ndarray, np.ndarray]], tables: int) -> RowLeng
         tables,
         len(groups),
     )
-
-
-def assumed_halo(counts: GraphCounts, parts: int, method: str) -> float:
-    """Rows of other parts that a part needs, over its own rows.
-
-    Args:
-      counts: of the graph.
-      parts: how many.
-      method: one of `METHODS`.
-
-    Returns:
-      The share that the model of the partitioner comes to.
-    """
-    return _halo(counts, _spread(counts, parts, method))
 
 
 def _halo(counts: GraphCounts, spread: _Spread) -> float:

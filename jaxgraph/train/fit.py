@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,9 @@ from flax import nnx
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train import identity
-from jaxgraph.train.aggregates import aggregate_that_pays, with_aggregates
 from jaxgraph.train.agreement import ElsewhereInterrupted, check_alike, preempted, together
 from jaxgraph.train.arguments import (
     check_eval_params,
@@ -33,24 +30,18 @@ from jaxgraph.train.arguments import (
 )
 from jaxgraph.train.checkpoints import Checkpoints
 from jaxgraph.train.checkpoints.saving import Saving, saving_of
-from jaxgraph.train.divergence import diverged, first_not_finite
-from jaxgraph.train.epoch import EpochProgram, Kept, Outcome, first_kept
-from jaxgraph.train.evaluation import as_numbers
 from jaxgraph.train.fit_state import (
     FitState,
     abstract_fit_state,
     checked_fit_state,
-    collect_fit_state,
-    place_fit_state,
-    place_key,
 )
 from jaxgraph.train.for_run import Planned, model_for_run
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.measured import Measuring, Watch
 from jaxgraph.train.optimizers import EvalParams
-from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key, restore
-from jaxgraph.train.step import Learner, make_learner
-from jaxgraph.train.streamed_epoch import StreamedEpoch, needs_of
+from jaxgraph.train.run import LossError, Progress, Run, epochs_of
+from jaxgraph.train.state import random_key, restore
+from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 
 if TYPE_CHECKING:
@@ -218,7 +209,7 @@ def fit(
             restore_best=bool(restore_best),
             aggregated=epochs if aggregate_once else 0,
         )
-        run = _Run(
+        run = Run(
             model,
             optimizer,
             learner_of(of_run),
@@ -251,8 +242,8 @@ def fit(
 
 
 def _train(
-    run: _Run,
-    progress: _Progress,
+    run: Run,
+    progress: Progress,
     left: int,
     patience: int | None,
     watch: Watch | None,
@@ -284,7 +275,7 @@ def _train(
         return on_epoch is not None and on_epoch(progress.records[-1])
 
     try:
-        for new in _epochs(run, progress, left, patience, watch):
+        for new in epochs_of(run, progress, left, patience, watch):
             progress, is_alike = new, True
             is_last = together(after_epoch)
             if preempted(progress.epoch):
@@ -299,7 +290,7 @@ def _train(
             raise
         number = error.number if isinstance(error, ElsewhereInterrupted) else None
         raise TrainingInterrupted(end(), number) from error
-    except _DivergedError as error:
+    except LossError as error:
         history = end()
         last = "" if saving.last is None else f"; the last good checkpoint is {saving.last}"
         raise DivergenceError(f"{error}{last}", history) from None
@@ -308,185 +299,6 @@ def _train(
             end()
         raise
     return end()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """The constants of a run.
-
-    Attributes:
-      model, optimizer: as given.
-      learner: both, and the task.
-      expected: the structure of the run's state.
-      aggregate_once: as given.
-      limit: bytes of a device; None: any.
-    """
-
-    model: nnx.Module
-    optimizer: optax.GradientTransformation
-    learner: Learner
-    expected: FitState
-    aggregate_once: bool
-    limit: int | None
-
-    def place(self, graphs: tuple[ShardedGraph, ...], epochs: int) -> _Place:
-        """Prepares graphs for so many epochs."""
-        abstract = abstract_state(self.model, self.optimizer, graphs[0])
-        keeps_best = self.expected.best_params is not None
-        if isinstance(graphs[0], StreamedGraph):
-            graph = self._streamed(graphs[0], epochs)
-            return _Place(StreamedEpoch(self.learner, (graph,), keeps_best), abstract)
-        if self.aggregate_once:
-            graphs = with_aggregates(self.model, graphs, epochs)
-        return _Place(EpochProgram(self.learner, graphs, keeps_best), abstract)
-
-    def _streamed(self, graph: StreamedGraph, epochs: int) -> StreamedGraph:
-        """A streamed graph, with its aggregate where that pays and fits the limit."""
-        found = aggregate_that_pays(self.model, graph, epochs) if self.aggregate_once else None
-        if found is None:
-            return graph
-        if self.limit is not None:
-            needs = needs_of(self.learner, self.model, self.optimizer, found.graph)
-            if max(needs.device, found.function.needs.device) > self.limit:
-                return graph
-        return found.compute()
-
-    def begin(
-        self, graphs: tuple[ShardedGraph, ...], epochs: int, state: FitState | None, seed: int
-    ) -> _Progress:
-        """The run before its first epoch here."""
-        place = self.place(graphs, epochs)
-        if state is not None:
-            return place.progress(state)
-        sharded = place.program.graphs[0]
-        first = initial_state(self.model, sharded, self.optimizer)
-        return _Progress(place, first, first_kept(first, sharded), random_key(seed, sharded))
-
-    def collect(self, progress: _Progress) -> FitState:
-        """Copies the run to the host."""
-        return collect_fit_state(
-            progress.state,
-            progress.kept,
-            progress.key,
-            (progress.epoch, progress.best_epoch),
-            expected=self.expected,
-            abstract=progress.place.abstract,
-            sharded=progress.place.program.graphs[0],
-        )
-
-    def learned(self, state: FitState) -> tuple[nnx.State, nnx.State]:
-        """The parameters and statistics to leave in the model."""
-        if state.best_params is not None or not state.epoch:
-            return state.learned
-        last = TrainState(*jax.device_put((state.params, state.statistics, state.optimizer_state)))
-        last = jax.jit(self.learner.evaluated)(last)
-        return last.params, last.statistics
-
-    def move(
-        self, progress: _Progress, epochs: int, sharded: ShardedGraph
-    ) -> tuple[_Progress, ShardedGraph, float]:
-        """Continues on another sharded graph, for so many epochs; see `Watch.after`."""
-        started = time.perf_counter()
-        moved = self.begin((sharded,), epochs, self.collect(progress), 0)
-        moved.compile()
-        moved = dataclasses.replace(moved, records=progress.records)
-        program = moved.place.program
-        seconds = max(time.perf_counter() - started, program.compile_seconds)
-        return moved, program.graphs[0], seconds
-
-
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    """The graphs on which a run trains.
-
-    Attributes:
-      program: an epoch on them.
-      abstract: the state on their mesh, as shapes with shardings.
-    """
-
-    program: EpochProgram | StreamedEpoch
-    abstract: TrainState
-
-    def progress(self, state: FitState) -> _Progress:
-        """Places a state here."""
-        sharded = self.program.graphs[0]
-        placed, kept = place_fit_state(state, self.abstract, sharded)
-        numbers = (int(state.epoch), int(state.best_epoch))
-        return _Progress(self, placed, kept, place_key(state, sharded), *numbers)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Progress:
-    """A run after an epoch; replaced as a whole, so that an interruption finds it consistent.
-
-    Attributes:
-      place: where it trains.
-      state, kept, key: arrays on the mesh.
-      epoch: number of completed epochs.
-      best_epoch: number of the best epoch; 0 before the first.
-      records: this call's records.
-    """
-
-    place: _Place
-    state: TrainState
-    kept: Kept
-    key: jax.Array
-    epoch: int = 0
-    best_epoch: int = 0
-    records: tuple[EpochRecord, ...] = ()
-
-    def compile(self) -> tuple[tuple[jax.stages.Compiled, ...], float]:
-        """Compiles an epoch; returns its programs and the seconds."""
-        started = time.perf_counter()
-        compiled = self.place.program.compile(self.state, self.kept, self.key)
-        return compiled, time.perf_counter() - started
-
-    def needs(self) -> Needs | None:
-        """The bytes that an epoch needs, where the graph is streamed."""
-        program = self.place.program
-        if isinstance(program, StreamedEpoch):
-            return program.needs(self.state, self.kept, self.key)
-        return None
-
-    def after(self, state: TrainState, kept: Kept, record: EpochRecord) -> _Progress:
-        best_epoch = record.epoch if record.is_best else self.best_epoch
-        records = (*self.records, record)
-        return _Progress(self.place, state, kept, self.key, record.epoch, best_epoch, records)
-
-
-class _DivergedError(Exception):
-    """An epoch whose loss is not finite."""
-
-
-def _epochs(
-    run: _Run, progress: _Progress, epochs: int, patience: int | None, watch: Watch | None
-) -> Iterator[_Progress]:
-    """Runs epochs until the last one, the end of patience or a loss that is not finite."""
-    for left in reversed(range(epochs)):
-        if patience is not None and progress.epoch - progress.best_epoch >= patience:
-            return
-        started = time.perf_counter()
-        with jax.profiler.StepTraceAnnotation("epoch", step_num=progress.epoch + 1):
-            state, kept, outcome = progress.place.program.run(
-                progress.state, progress.kept, progress.key, progress.epoch
-            )
-            # Waits for the devices and raises their errors before the epoch is kept.
-            outcome = jax.device_get(outcome)
-        record = _record(progress.epoch + 1, outcome, started)
-        if watch is not None:
-            record = dataclasses.replace(record, slowest_part=watch.slowest_part())
-        wrong = diverged(record)
-        if wrong:
-            program, before = progress.place.program, progress.state
-            first = first_not_finite(program, before, state, progress.key, progress.epoch)
-            raise _DivergedError(f"{wrong}; {first}")
-        progress = progress.after(state, kept, record)
-        yield progress
-        if patience is not None:  # So many remain at least.
-            left = min(left, patience - (progress.epoch - progress.best_epoch))
-        if watch is not None:
-            moved = watch.after(progress.records, left, partial(run.move, progress, left))
-            progress = progress if moved is None else moved
 
 
 def _epochs_before(saving: Saving, epochs: int) -> int:
@@ -543,16 +355,3 @@ def _check_patience(patience: int | None, graphs: Sequence[ShardedGraph], task: 
             "patience needs validation nodes, and the graph has no val_mask; give Graph "
             "val_mask=..., or leave patience out"
         )
-
-
-def _record(epoch: int, outcome: Outcome, started: float) -> EpochRecord:
-    metrics = as_numbers(outcome.metrics)
-    val = metrics.get("val", {})
-    return EpochRecord(
-        epoch=epoch,
-        loss=float(outcome.loss),
-        val_loss=val.get("loss", math.nan),
-        seconds=time.perf_counter() - started,
-        metrics=metrics,
-        is_best=bool(outcome.is_best),
-    )

@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxgraph.layers import plain_features
 from jaxgraph.parallel import FeatureColumns, ShardedGraph, SparseFeatures
+from jaxgraph.seeds import mix
 from jaxgraph.train.agreement import from_all
 from jaxgraph.train.identity import definition
 
@@ -141,7 +142,7 @@ def _of_features(
         features = features if isinstance(features, SparseFeatures) else features[:, :held]
     if isinstance(features, SparseFeatures):
         rows = features.by_row
-        numbers = of_nodes[rows.ends] * _random(rows.edges.neighbors + first, odd=True)
+        numbers = of_nodes[rows.ends] * _random(rows.edges.neighbors + first)
         bits = rows.values.view(f"u{features.dtype.itemsize}")
         yield "nodes", f"{features.dtype}{[width]}", int((numbers * bits).sum())
     elif isinstance(features, np.ndarray):
@@ -152,16 +153,11 @@ def _sum(numbers: np.ndarray, values: np.ndarray, first: int = 0) -> int:
     """The sum of the bits of [rows, ...] times the numbers of rows and of columns from a first."""
     bits = np.ascontiguousarray(values.reshape(len(values), -1))
     bits = bits.view(f"u{values.dtype.itemsize}")
-    columns = _random(np.arange(first, first + bits.shape[1]), odd=True)
+    columns = _random(np.arange(first, first + bits.shape[1]))
     # It makes no copy of all bits in 64 bits.
     return int(np.einsum("r,rc,c", numbers, bits, columns, dtype=np.uint64, casting="unsafe"))
 
 
-def _random(numbers: Any, *, odd: bool = False) -> np.ndarray:
-    """Numbers of 64 bits that look random (splitmix64), odd ones where asked for."""
-    x = np.asarray(numbers).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    return x | np.uint64(odd)
+def _random(numbers: Any) -> np.ndarray:
+    """Odd numbers of 64 bits that look random: an even one would lose the highest bit."""
+    return mix(np.asarray(numbers).astype(np.uint64)) | np.uint64(1)

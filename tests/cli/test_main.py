@@ -9,7 +9,7 @@ from jaxgraph.cli.info import InfoOptions
 from jaxgraph.cli.limits import option_name
 from jaxgraph.cli.main import app
 from jaxgraph.cli.partition import PartitionOptions
-from jaxgraph.cli.train import TrainOptions
+from jaxgraph.cli.train_options import TrainOptions
 from tests.interpreter import run_alone
 
 

@@ -13,7 +13,7 @@ import optax
 import jaxgraph
 import pallas_kernels
 
-__all__ = ["is_derivative", "is_of_jax", "is_users", "is_within", "user_line"]
+__all__ = ["is_derivative", "is_of_jax", "is_raised_by_jax", "is_users", "is_within", "user_line"]
 
 
 def _folder(module: Any) -> Path:
@@ -85,6 +85,15 @@ def is_of_jax(body: Any) -> bool:
     debug_info = getattr(getattr(body, "jaxpr", body), "debug_info", None)
     filename = getattr(debug_info, "func_filename", None)
     return filename is None or Path(filename).is_relative_to(_LIBRARIES[0])
+
+
+def is_raised_by_jax(error: BaseException) -> bool:
+    """Tells whether a line of JAX raised an error."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    path = "" if frame is None else frame.tb_frame.f_code.co_filename
+    return Path(path).is_relative_to(_LIBRARIES[0])
 
 
 def is_within(equation: Any, function: str) -> bool:

@@ -28,8 +28,7 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 FORMAT = "jaxgraph checkpoint 2"
-"""Name and version of the format; a program reads its own version, and the one before."""
-_READABLE = (FORMAT, "jaxgraph checkpoint 1")
+"""Name and version of the format; a program reads its own version alone."""
 _BYTES_AT_A_TIME = 1 << 20
 
 
@@ -46,24 +45,22 @@ class Contents:
       val_loss: the validation loss after it; NaN without validation nodes.
       keeps_best: whether the state holds the best parameters beside the last.
       leaves: type and shape of every array of the state, by path.
-      sizes: numbers of nodes and edges of each graph; None where they are unknown.
       layout: a fingerprint of all that decides the order of sums, for people to compare.
       records: of all epochs, those before a resumed run included.
       samples: measured times of layers, from which a cost model is learned.
       files: bytes and CRC-32 of every file, by its path in the checkpoint.
-      identity: what must be the same where the run is resumed, digests by name; empty in format 1.
+      identity: what must be the same where the run is resumed, digests by name.
     """
 
     epoch: int
     val_loss: float
     keeps_best: bool
     leaves: Mapping[str, str]
-    sizes: list[list[int]] | None
     layout: Mapping[str, Any]
     records: tuple[EpochRecord, ...]
     samples: list[dict[str, Any]]
     files: Mapping[str, list[int]]
-    identity: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    identity: Mapping[str, str]
 
 
 def as_json(contents: Contents) -> dict[str, Any]:
@@ -122,7 +119,7 @@ def read(checkpoint: Path) -> Contents:
         raise DamagedError(f"{MANIFEST} cannot be read") from error
     if not is_whole:
         raise DamagedError(f"{MANIFEST} has another checksum than when it was written")
-    if version not in _READABLE:
+    if version != FORMAT:
         raise ValueError(
             f"{checkpoint} has the format {version!r}, and this version of jaxgraph reads "
             f"{FORMAT!r}; resume with the version that wrote it, or take another folder"

@@ -64,7 +64,6 @@ class Saving:
 
     Args:
       request: what the caller asked for; None: nothing is saved.
-      sizes: nodes and edges of each graph, or None.
       resumed: the checkpoint that the run continues, or None.
       digests: what must be the same where the run is resumed, by name.
 
@@ -77,11 +76,10 @@ class Saving:
     def __init__(
         self,
         request: Checkpoints | None = None,
-        sizes: list[list[int]] | None = None,
         resumed: Resumed | None = None,
         digests: Mapping[str, str] | None = None,
     ) -> None:
-        self.resumed, self._request, self._sizes = resumed, request, sizes
+        self.resumed, self._request = resumed, request
         self._digests = digests or {}
         self.last = None if resumed is None else resumed.path
         self._epoch = 0 if resumed is None else resumed.epoch
@@ -136,7 +134,6 @@ class Saving:
             val_loss=records[-1].val_loss,
             keeps_best=state.best_params is not None,
             leaves=dict(described(state)),
-            sizes=self._sizes,
             layout=_layout(graphs),
             records=records,
             samples=[dataclasses.asdict(sample) for sample in samples],
@@ -199,7 +196,6 @@ def saving_of(
         raise ValueError(
             f"checkpoint is {kind_of(request)}; expected jaxgraph.train.Checkpoints(folder)"
         )
-    sizes = _sizes(graphs)
     digests = identity.of_run(model, optimizer, task) | graph_digest.of_graphs(graphs)
     with ExitStack() as stack:
 
@@ -207,13 +203,13 @@ def saving_of(
             stack.enter_context(folders.alone_with(request.path, resume=request.resume))
 
             def read(path: Path) -> bytes:
-                return _read(path, model, optimizer, sizes, digests)
+                return _read(path, model, optimizer, digests)
 
             return folders.newest(request.path, read) or b""
 
         found = from_first(opened)
         resumed = _resumed(found, model, optimizer) if found else None
-        saving = Saving(request, sizes, resumed, digests)
+        saving = Saving(request, resumed, digests)
         try:
             yield saving
         finally:
@@ -224,7 +220,6 @@ def _read(
     path: Path,
     model: nnx.Module,
     optimizer: optax.GradientTransformation,
-    sizes: list[list[int]] | None,
     digests: Mapping[str, str],
 ) -> bytes:
     """Reads and checks a checkpoint, for all processes."""
@@ -232,13 +227,8 @@ def _read(
     manifest.check_files(path, contents.files)
     if path.name != folders.path_of(path.parent, contents.epoch).name:
         raise DamagedError(f"it holds epoch {contents.epoch}")
-    if contents.sizes is not None and sizes is not None and contents.sizes != sizes:
-        raise ValueError(
-            f"{path} is of a run on {_graphs_text(contents.sizes)}, and this run is on "
-            f"{_graphs_text(sizes)}; take another folder, or train on the same graph"
-        )
     target = abstract_fit_state(model, optimizer, restore_best=contents.keeps_best)
-    others = identity.differing(contents.identity, digests) if contents.identity else []
+    others = identity.differing(contents.identity, digests)
     if "jax_enable_x64" not in others:
         check_leaves(contents.leaves, target, str(path))  # It names the array.
     if others:
@@ -269,12 +259,6 @@ def _resumed(data: bytes, model: nnx.Module, optimizer: optax.GradientTransforma
     return Resumed(Path(path), state, contents.records, contents.samples)
 
 
-def _sizes(graphs: Sequence[ShardedGraph]) -> list[list[int]] | None:
-    counts = [graph.counts for graph in graphs]
-    known = [[each.num_nodes, each.num_edges] for each in counts if each is not None]
-    return known if len(known) == len(counts) else None
-
-
 def _layout(graphs: Sequence[ShardedGraph]) -> dict[str, Any]:
     """A fingerprint: runs with equal ones on equal devices end with equal bits."""
     manifests = repr([(graph.manifest, graph.shards.nodes.__class__) for graph in graphs])
@@ -286,7 +270,3 @@ def _layout(graphs: Sequence[ShardedGraph]) -> dict[str, Any]:
         "jax": jax.__version__,
         "sha256": hashlib.sha256(manifests.encode()).hexdigest(),
     }
-
-
-def _graphs_text(sizes: list[list[int]]) -> str:
-    return ", ".join(f"a graph of {nodes:,} nodes and {edges:,} edges" for nodes, edges in sizes)

@@ -482,3 +482,11 @@ def test_errors_say_what_works(name, parts):
     function, text = MESSAGES[name]
     with pytest.raises(ValueError, match=text):
         jg.parallel.spmd(function)(sharded(parts))
+
+
+def test_an_assertion_of_the_function_stays() -> None:
+    def function(s):
+        assert s.num_parts == 2
+
+    with pytest.raises(AssertionError):
+        jg.parallel.spmd(function)(sharded(1))

@@ -261,7 +261,7 @@ class WiderNet(RowsNet):
 def other_format(folder: Path) -> None:
     path = folder / "epoch-00000005" / "manifest.json"
     content = json.loads(path.read_text())["content"]
-    version = "jaxgraph checkpoint 3"
+    version = "jaxgraph checkpoint 1"
     crc32 = zlib.crc32(json.dumps([version, content]).encode())
     path.write_text(json.dumps({"format": version, "crc32": crc32, "content": content}) + "\n")
 
@@ -274,8 +274,8 @@ def other_format(folder: Path) -> None:
         ({"model": WiderNet()}, r"epoch-00000005 does not belong to the model: .*'other'"),
         ({"optimizer": optax.sgd(0.1)}, "epoch-00000005 does not belong to the optimizer"),
         ({"seed": SEED + 1}, "a run of another seed; leave seed out"),
-        ({"sharded": on_devices}, r"a graph of 60 nodes and 240 edges, and this run is on .* 61 n"),
-        ({"prepare": other_format}, "has the format 'jaxgraph checkpoint 3'"),
+        ({"sharded": on_devices}, "does not belong to the model"),
+        ({"prepare": other_format}, "has the format 'jaxgraph checkpoint 1'"),
     ],
 )
 def test_another_run_is_refused_and_nothing_changes(
@@ -338,40 +338,18 @@ def test_numbers_of_the_optimizer_and_the_placement_may_change(copy: Path) -> No
     )
 
 
-def without_identity(folder: Path) -> None:
-    """Makes checkpoints of the format before, which say less of their run."""
-    for path in folder.glob("*/manifest.json"):
-        content = json.loads(path.read_text())["content"]
-        del content["identity"]
-        version = "jaxgraph checkpoint 1"
-        crc32 = zlib.crc32(json.dumps([version, content]).encode())
-        path.write_text(json.dumps({"format": version, "crc32": crc32, "content": content}) + "\n")
-
-
-def test_a_checkpoint_of_the_format_before_is_resumed(
-    copy: Path, sharded: ShardedGraph, whole: History
-) -> None:
-    without_identity(copy)
-    assert_resumed(train(copy, sharded), whole, after=5)
-
-
 def test_one_of_another_optimizer_is_not_called_damaged(
     tmp_path: Path, sharded: ShardedGraph
 ) -> None:
     """adam and adamw have the same arrays in another tree, which Orbax does not read."""
     folder, adam = tmp_path / "run", optax.adam(0.1)
     train(folder, sharded, RowsNet(), adam, epochs=1)
-    for prepare, message in (
-        (lambda folder: None, "of another run, which differs in optimizer;"),
-        (without_identity, "is as it was written, but Orbax cannot read it into the state"),
-    ):
-        prepare(folder)
-        before = files(folder)
-        with pytest.raises(ValueError, match=message) as error:
-            train(folder, sharded, RowsNet(), optax.adamw(0.1), epochs=1)
-        assert "damaged" not in str(error.value) and "away" not in str(error.value)
-        assert files(folder) == before
-        assert train(folder, sharded, RowsNet(), adam, epochs=1).resumed == 1  # as advised
+    before = files(folder)
+    with pytest.raises(ValueError, match="of another run, which differs in optimizer;") as error:
+        train(folder, sharded, RowsNet(), optax.adamw(0.1), epochs=1)
+    assert "damaged" not in str(error.value) and "away" not in str(error.value)
+    assert files(folder) == before
+    assert train(folder, sharded, RowsNet(), adam, epochs=1).resumed == 1  # as advised
 
 
 def test_the_width_of_numbers_is_named(copy: Path) -> None:
@@ -497,6 +475,6 @@ def test_the_manifest_tells_a_person_what_the_checkpoint_is(half: Path) -> None:
     found: dict[str, Any] = json.loads((half / "epoch-00000005" / "manifest.json").read_text())
     assert found["format"] == "jaxgraph checkpoint 2"
     content = found["content"]
-    assert (content["epoch"], content["sizes"]) == (5, [[60, 240]])
+    assert content["epoch"] == 5
     assert content["layout"]["parts"] == [1] and content["layout"]["processes"] == 1
     assert len(content["records"]) == 5
