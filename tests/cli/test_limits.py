@@ -4,10 +4,10 @@ from typing import Annotated, get_type_hints
 
 import pytest
 
-from jaxgraph.cli import model_options, train
+from jaxgraph.cli import model_options, train_options
 from jaxgraph.cli.limits import Number, OneOf, check_limits
 from jaxgraph.cli.partition import PartitionOptions
-from jaxgraph.cli.train import TrainOptions
+from jaxgraph.cli.train_options import TrainOptions
 from jaxgraph.nn.layer import NORMS
 from jaxgraph.ops.core.choice import PREFERENCE
 
@@ -58,5 +58,5 @@ def test_every_option_that_is_a_number_or_a_name_has_limits(options: type):
 
 
 def test_names_are_those_of_the_library():
-    assert set(train.IMPLEMENTATIONS) == set(PREFERENCE)
+    assert set(train_options.IMPLEMENTATIONS) == set(PREFERENCE)
     assert set(model_options.NORMS) == {"none", *NORMS}
