@@ -22,7 +22,6 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.cpu.messages import cpu_stages
-from jaxgraph.ops.xla.whole_graph import WholeGraph, fits_whole
 
 __all__ = [
     "PREFERENCE",
@@ -141,9 +140,7 @@ def choose_stages(
                 f"the shard, [{slots}, ...], as shard.edges has"
             )
     plain = Stages(message, reducer, edges.chunk)
-    if kernel := _kernel(edges.implementation, plain, inputs):
-        return kernel
-    return WholeGraph(**vars(plain)) if fits_whole(edges, message, reducer, inputs) else plain
+    return _kernel(edges.implementation, plain, inputs) or plain
 
 
 def has_kernel(implementation: str, message: MessageFn, reducer: Reducer, inputs: Inputs) -> bool:

@@ -167,9 +167,7 @@ class ClassExtremum(Extremum):
         shares = map(share_of, jax.tree.leaves(gradient), counts)
         return [(share, *words) for share, words in zip(shares, classes, strict=True)]
 
-    def spread(
-        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
-    ) -> Pytree:
+    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         leaves, classes = _flat(messages)
         gradients = [
             jnp.where(_same(_spread(own, leaf), won), share, 0)

@@ -92,23 +92,9 @@ class GatMessage:
         receiver: jax.Array,
         edge: Pytree,
     ) -> tuple[jax.Array, jax.Array]:
-        logits, values = self.without_activation(params, sender, receiver, edge)
-        return jax.nn.leaky_relu(logits, self.negative_slope), values
-
-    def without_activation(
-        self,
-        params: Pytree,
-        sender: tuple[jax.Array, jax.Array],
-        receiver: jax.Array,
-        edge: Pytree,
-    ) -> tuple[jax.Array, jax.Array]:
-        """(l_j + r_i, v_j)."""
         values, sender_logits = sender
-        return to_accumulation(sender_logits) + to_accumulation(receiver), values
-
-    def pulled_activation(self, logits: jax.Array, gradient: jax.Array) -> jax.Array:
-        """The gradient of l_j + r_i, given that of its leaky ReLU."""
-        return jnp.where(logits >= 0, gradient, self.negative_slope * gradient)
+        logits = to_accumulation(sender_logits) + to_accumulation(receiver)
+        return jax.nn.leaky_relu(logits, self.negative_slope), values
 
 
 def gat_message(negative_slope: float) -> MessageFn:

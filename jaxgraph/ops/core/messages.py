@@ -28,7 +28,7 @@ from jaxgraph.ops.core.edges import (
     visit_slots,
 )
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.core.reducers import Reducer, Sum, cotangent, masked
+from jaxgraph.ops.core.reducers import Reducer, Sum, masked
 from jaxgraph.ops.core.rows import entry_at, rows_from, take_rows, with_rows_from
 from jaxgraph.ops.core.stored import when_ready
 from pallas_kernels.pytrees import pytree
@@ -49,7 +49,6 @@ __all__ = [
     "per_edge",
     "pull_chunk",
     "pull_edges",
-    "pull_lane",
     "pull_messages",
     "reduce_messages",
     "start_after",
@@ -386,39 +385,7 @@ def pull_chunk(
     # A replicated parameter would get its gradient summed over the mesh inside the loop.
     floating = match_variation(floating, (inputs, adjoint))
     messages, pull = jax.vjp(evaluate, floating)
-    gradient = cotangent(reducer, messages, adjoint, keep)
-    return pull(masked_cotangent(gradient, messages, mask))[0]
-
-
-def pull_lane(
-    message: MessageFn,
-    reducer: Reducer,
-    side: str,
-    inputs: Inputs,
-    adjoint: Pytree,
-    keep: jax.Array | None,
-    mask: jax.Array,
-    weights: Pytree,
-) -> list[jax.Array]:
-    """Gradients of the floating leaves at one end of some edges.
-
-    Args:
-      message, reducer, inputs, adjoint, keep, mask: as for `pull_chunk`.
-      side: "sender" or "receiver".
-      weights: the result of `reducer.weigh` for the edges.
-
-    Returns:
-      Gradients [edges, ...], zero where there is no edge.
-    """
-    ends = getattr(inputs, side)
-
-    def evaluate(floating: list[jax.Array]) -> Pytree:
-        seen = dataclasses.replace(inputs, **{side: with_floating_leaves(ends, floating)})
-        return evaluate_message(message, seen)
-
-    floating = match_variation(floating_leaves(ends), (inputs, adjoint))
-    messages, pull = jax.vjp(evaluate, floating)
-    gradient = reducer.spread(messages, adjoint, keep, weights)
+    gradient = reducer.cotangent(messages, adjoint, keep)
     return pull(masked_cotangent(gradient, messages, mask))[0]
 
 

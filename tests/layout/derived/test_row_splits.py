@@ -9,7 +9,7 @@ from jaxgraph.layout.derived.row_splits import FIELDS, arrays, split_rows
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.partition import partition
-from tests.lanes import placed_parts
+from tests.edge_tables import placed_parts
 from tests.training import crooked_graph
 
 Arrays = dict[str, np.ndarray]

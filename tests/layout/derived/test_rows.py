@@ -14,7 +14,7 @@ from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, leaving
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition
-from tests.lanes import check_orientation, placed_parts
+from tests.edge_tables import check_orientation, placed_parts
 from tests.strategies import complete, random_edges
 from tests.training import crooked_graph
 

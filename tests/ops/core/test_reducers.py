@@ -13,7 +13,7 @@ from jaxgraph.ops.core.input_classes import ClassExtremum
 from jaxgraph.ops.core.message_functions import gat_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.randomness import seed_words
-from jaxgraph.ops.core.reducers import Extremum, HeadMean, Mean, Softmax, Sum, cotangent
+from jaxgraph.ops.core.reducers import Extremum, HeadMean, Mean, Softmax, Sum
 from jaxgraph.ops.core.running import merge_at
 from tests.ops.blocks import place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, complete
@@ -126,7 +126,7 @@ def test_adjoints_that_are_divided_later_give_the_same_gradients(name: str) -> N
             heads = 1 if name == "softmax-mean" and gradients else HEADS
             assert adjoint[0].shape == (1, heads, FEATURES)
             per_edge = jax.tree.map(lambda leaf: jnp.repeat(leaf, EDGES, 0), adjoint)
-            gradients.append(cotangent(reducer, messages, per_edge, keep))
+            gradients.append(reducer.cotangent(messages, per_edge, keep))
         for divided, undivided in zip(*gradients, strict=True):
             assert_close(undivided, divided, dtype=np.float64, reduction_length=EDGES)
 
@@ -141,7 +141,7 @@ def test_softmax_of_nothing_but_minus_infinity_is_zero() -> None:
         np.testing.assert_array_equal(outputs, np.zeros((1, HEADS, FEATURES)))
         adjoint = reducer.adjoint(outputs, kept, jnp.ones_like(outputs))
         per_edge = jax.tree.map(lambda leaf: jnp.repeat(leaf, EDGES, 0), adjoint)
-        for gradient in cotangent(reducer, messages, per_edge, None):
+        for gradient in reducer.cotangent(messages, per_edge, None):
             np.testing.assert_array_equal(gradient, np.zeros(gradient.shape))
 
 
@@ -162,7 +162,7 @@ def test_states_are_of_thirty_two_bits_and_outputs_of_the_messages_type(
         outputs, kept = reducer.finish(state, messages)
         assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(outputs))
         rows = reducer.adjoint(outputs, kept, outputs)
-        gradient = cotangent(reducer, messages, rows, keep_of(reducer))
+        gradient = reducer.cotangent(messages, rows, keep_of(reducer))
         assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
 
 
@@ -190,7 +190,7 @@ def test_winners_are_counted(sign: float, number: float) -> None:
     outputs, kept = reducer.finish((best, winners), values)
     adjoint = reducer.adjoint(outputs, kept, jnp.full((1, 1), 6.0))
     per_edge = jax.tree.map(lambda leaf: jnp.repeat(leaf, 5, 0), adjoint)
-    shares = cotangent(reducer, values, per_edge, None)
+    shares = reducer.cotangent(values, per_edge, None)
     np.testing.assert_array_equal(shares[:, 0], [2, 0, 2, 0, 2])
 
 
