@@ -95,6 +95,11 @@ class Launch:
                 "expected a multiple, or cluster=1"
             )
 
+    @staticmethod
+    def here() -> Launch:
+        """The launch configuration for the chip of this process."""
+        return Launch()
+
     @property
     def workers(self) -> int:
         """Warpgroups of the grid."""

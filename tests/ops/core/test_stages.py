@@ -16,7 +16,7 @@ from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import Softmax, Sum
 from jaxgraph.ops.core.running import Places
 from jaxgraph.ops.core.stages import Stages
-from jaxgraph.ops.mosaic_gpu import messages
+from pallas_kernels.teams import Launch
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
 from tests.pallas_kernels.graphs import in_interpreter
@@ -67,7 +67,7 @@ CHOSEN = {
 )
 def test_stages_continue(name: str, implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Edges that occur twice: twice the sum and gradients, and the same mean by attention."""
-    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     block = with_implementation(PLACED.block, implementation).with_loops(False)
     edges, (message, reducer, inputs) = block.edges, KNOWN[name]
     stages = choose_stages(edges, message, reducer, inputs)

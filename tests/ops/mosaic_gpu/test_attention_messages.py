@@ -15,7 +15,7 @@ from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
-from jaxgraph.ops.mosaic_gpu import messages
+from pallas_kernels.teams import Launch
 from tests.ops.blocks import Placed, by_kernels, place_block, with_one
 from tests.oracles.randomness import edge_keep_mask
 from tests.pallas_kernels.graphs import in_interpreter
@@ -32,7 +32,7 @@ SOME_KINDS = ("gatv2", *(pytest.param(kind, marks=SLOW) for kind in ("gat", "dot
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    monkeypatch.setattr(Launch, "here", in_interpreter)
 
 
 def known(

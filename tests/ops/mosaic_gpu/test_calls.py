@@ -16,6 +16,7 @@ from jaxgraph.ops.mosaic_gpu.calls import (
     winner_gradient,
 )
 from pallas_kernels import schedule
+from pallas_kernels.teams import Launch
 from tests.ops.cpu.groups import group_edges, hub_edges, without_loop
 from tests.pallas_kernels.graphs import in_interpreter, needs_clusters
 
@@ -57,13 +58,13 @@ def test_one_group_after_the_other(
     groups = cut(group_edges(EDGES, GROUP_OF_EDGE), monkeypatch)
     x, rows = draw(EDGES.num_nodes, 2, 3), EDGES.num_nodes
 
-    launch = in_interpreter(cluster=cluster)
+    monkeypatch.setattr(Launch, "here", lambda: in_interpreter(cluster=cluster))
 
     @jax.jit
     def both(x: jax.Array, second: jax.Array) -> jax.Array:
-        first = neighbor_sum(EdgeGroup(groups, 0), side, x, rows, launch=launch)
+        first = neighbor_sum(EdgeGroup(groups, 0), side, x, rows)
         over = EdgeGroup(groups, second)
-        return neighbor_sum(over, side, x, rows, before=first, launch=launch)
+        return neighbor_sum(over, side, x, rows, before=first)
 
     exact = np.asarray(x, np.float64)
     if side == "receiver":
@@ -74,25 +75,27 @@ def test_one_group_after_the_other(
 
 
 @pytest.mark.slow
-def test_rows_take_in_their_own() -> None:
+def test_rows_take_in_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     groups, missing = group_edges(EDGES), without_loop(EDGES)[:250]
     over = EdgeGroup(groups, 0, jnp.asarray(missing))
     x = draw(EDGES.num_nodes, 3)
     exact = np.asarray(x, np.float64)
     own = np.pad(missing, (0, EDGES.num_nodes - 250))[:, None]
-    y = neighbor_sum(over, "receiver", x, EDGES.num_nodes, launch=in_interpreter())
+    y = neighbor_sum(over, "receiver", x, EDGES.num_nodes)
     expected = EDGES.sum_by_receiver(exact[EDGES.senders]) + own * exact
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
-    best, count = neighbor_extremum(over, x, EDGES.num_nodes, maximum=True, launch=in_interpreter())
+    best, count = neighbor_extremum(over, x, EDGES.num_nodes, maximum=True)
     alone = own[:, 0] & (np.bincount(EDGES.receivers, minlength=EDGES.num_nodes) == 0)
     np.testing.assert_array_equal(np.asarray(best)[alone], np.asarray(x)[alone])
     np.testing.assert_array_equal(np.asarray(count)[alone], 1)
 
 
-def test_products_of_one_group_leave_the_slots_of_others() -> None:
+def test_products_of_one_group_leave_the_slots_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     groups = group_edges(EDGES, GROUP_OF_EDGE)
     x, z = draw(EDGES.num_nodes, 2, 4), draw(EDGES.num_nodes, 2, 4) + 1
-    y = edge_products(EdgeGroup(groups, 1), x, z, heads=2, launch=in_interpreter())
+    y = edge_products(EdgeGroup(groups, 1), x, z, heads=2)
     products = np.asarray(x, np.float64)[EDGES.receivers] * np.asarray(z)[EDGES.senders]
     by_slot = np.lexsort((EDGES.receivers, GROUP_OF_EDGE))
     expected = np.where(IN_SECOND[:, None], products.sum(-1), 0)[by_slot]

@@ -17,8 +17,8 @@ from jaxgraph.ops.core.message_kernels import message_stages
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Extremum, Mean, Sum
 from jaxgraph.ops.core.stages import Stages
-from jaxgraph.ops.mosaic_gpu import messages
-from jaxgraph.ops.mosaic_gpu.messages import gpu_calls
+from jaxgraph.ops.mosaic_gpu import calls
+from pallas_kernels.teams import Launch
 from tests.ops.blocks import by_kernels, place_block
 from tests.oracles import edge_ops
 from tests.pallas_kernels.graphs import in_interpreter
@@ -57,7 +57,7 @@ def known(block: Any, dtype: Any = jnp.float32) -> dict[str, tuple[Any, Any, Inp
     ],
 )
 def test_kernels_equal_xla(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     block = place_block(GRAPH).block
     message, reducer, inputs = known(block, dtype)[name]
     tolerance = 2e-5 if dtype == jnp.float32 else 2e-2
@@ -79,7 +79,7 @@ def test_kernels_equal_xla(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("loops", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_means_are_divided_by_the_kernel(loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     graph = complete([0, 1, 1, 2, 3, 3, 3], [0, 1, 2, 2, 3, 0, 3], 7, "some-loops")
     placed = place_block(graph)
     block = with_implementation(placed.block, "mosaic_gpu")
@@ -97,7 +97,7 @@ def test_means_are_divided_by_the_kernel(loops: bool, monkeypatch: pytest.Monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("op", ["dot", "add"])
 def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     graph = complete([0, 1, 1, 2, 3, 3, 3], [0, 1, 2, 2, 3, 0, 3], 7, "some-loops")
     placed = place_block(graph)
     block = with_implementation(placed.block, "mosaic_gpu")
@@ -114,11 +114,11 @@ def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_means_continue() -> None:
+def test_means_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts that come one after the other; the last step divides."""
     placed = place_block(GRAPH)
     block = with_implementation(placed.block, "mosaic_gpu")
-    calls = gpu_calls(in_interpreter())
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     inputs = Inputs((), rows(block.sender_rows, 4), (), ())
     kernel = message_stages(calls, Stages(sum_message, Mean(), block.edges.chunk), inputs)
     assert kernel is not None
