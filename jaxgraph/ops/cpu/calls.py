@@ -65,9 +65,6 @@ def neighbor_sum(
 
     Returns:
       [rows, ...], in the accumulation type of x, or of the common type.
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     check_start(over, before)
     heads = 1 if weights is None or weights.ndim == 1 else weights.shape[1]
@@ -133,9 +130,6 @@ def neighbor_extremum(
 
     Returns:
       best and count [rows, ...], in the accumulation type of x.
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     state = before or (None, None)
     check_start(over, *state)
@@ -170,9 +164,6 @@ def winner_gradient(
 
     Returns:
       [senders, ...], in the accumulation type of x.
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     check_start(over, before)
     dtype, num_rows = accumulation_dtype(x.dtype), x.shape[0]

@@ -155,9 +155,6 @@ def neighbor_sum(
 
     Returns:
       float32 [rows, ...].
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     check_start(over, before)
     shape = (num_rows, *x.shape[1:])
@@ -411,9 +408,6 @@ def neighbor_extremum(
 
     Returns:
       best and count, float32 [rows, ...] each.
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     shape, worst = (num_rows, *x.shape[1:]), -jnp.inf if maximum else jnp.inf
     check_start(over, *(before or ()))
@@ -460,9 +454,6 @@ def winner_gradient(
 
     Returns:
       float32 [senders, ...].
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     check_start(over, before)
     y, gradient = adjoint

@@ -11,14 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups
+from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
+from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
-from jaxgraph.ops.cpu.attention_calls import (
-    attention_gradients,
-    dot_attention,
-    gat_attention,
-    gatv2_attention,
-)
-from jaxgraph.ops.cpu.attention_passes import Attention, attention_state, finished
+from jaxgraph.ops.core.stages import Stages
+from jaxgraph.ops.cpu.messages import cpu_stages
 from tests.ops.cpu.groups import node_ids
 from tests.oracles import edge_ops
 from tests.oracles.edges import Edges
@@ -57,13 +54,15 @@ class Kind:
     """One kind of attention.
 
     Attributes:
-        make: The attention of inputs, a parameter and a softmax.
+        message: Its message.
+        inputs: The inputs of the message, from the three arrays.
         oracle: Their reference.
         shapes: Of the three inputs: "nodes" and "heads", and "features" where it has them.
         values: Which input holds the values.
     """
 
-    make: Callable[..., Attention]
+    message: Any
+    inputs: Callable[..., Inputs]
     oracle: Callable[..., Any]
     shapes: tuple[str, str, str]
     values: int
@@ -81,9 +80,27 @@ class Kind:
 
 ROWS = "nodes heads features"
 KINDS = {
-    "gat": Kind(gat_attention, edge_ops.gat_attention, (ROWS, "nodes heads", "nodes heads"), 0),
-    "gatv2": Kind(gatv2_attention, edge_ops.gatv2_attention, (ROWS, ROWS, "heads features"), 0),
-    "dot": Kind(dot_attention, dot_oracle, (ROWS, ROWS, ROWS), 1),
+    "gat": Kind(
+        GatMessage(PARAMETER),
+        lambda v, sender, r: Inputs((), (v, sender), r, ()),
+        edge_ops.gat_attention,
+        (ROWS, "nodes heads", "nodes heads"),
+        0,
+    ),
+    "gatv2": Kind(
+        GatV2Message(PARAMETER),
+        lambda s, r, a: Inputs(a, s, r, ()),
+        edge_ops.gatv2_attention,
+        (ROWS, ROWS, "heads features"),
+        0,
+    ),
+    "dot": Kind(
+        DotMessage(PARAMETER),
+        lambda k, v, q: Inputs((), (k, v), q, ()),
+        dot_oracle,
+        (ROWS, ROWS, ROWS),
+        1,
+    ),
 }
 
 
@@ -112,8 +129,8 @@ def compute(
     rate: float = 0.0,
     missing: jax.Array | None = None,
     num_groups: int = 1,
-    wanted: tuple[bool, bool, bool] = (True, True, True),
-) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:
+    wanted: tuple[str, ...] = ("sender", "receiver", "params"),
+) -> tuple[jax.Array, dict[str, list[jax.Array]]]:
     """The same from the kernels, group after group; only the first gets the missing loops."""
     seed = (jnp.uint32(SEED[0]), jnp.uint32(SEED[1])) if rate else None
     reduce = Softmax if gradient.ndim == 3 else HeadMean
@@ -122,13 +139,19 @@ def compute(
         EdgeGroup(groups, jnp.int32(group), missing if group == 0 else None)
         for group in range(num_groups)
     ]
-    attention = kind.make(*inputs, PARAMETER, reducer)
-    state = attention_state(over[0], attention, None)
-    for each in over[1:]:
-        state = attention_state(each, attention, state)
-    y, kept = finished(state, attention)
-    adjoint = reducer.adjoint(y, kept, gradient)
-    gradients = (None, None, None)
+    given, state, found = kind.inputs(*inputs), None, Inputs([], [], [], [])
+    stages = cpu_stages(Stages(kind.message, reducer, 1), given)
+    assert stages is not None
     for each in over:
-        gradients = attention_gradients(each, attention, adjoint, wanted=wanted, before=gradients)
-    return y, gradients
+        state = stages.fold_over(each, given, state, len(gradient))
+    y, kept = stages.finish(state, given)
+    adjoint = stages.adjoint(y, kept, gradient)
+    flags = Wanted(**{part: part in wanted for part in ("params", "sender", "receiver", "edge")})
+    for each in over:
+        found = stages.pull_over(each, given, adjoint, flags, found)
+    return y, {part: getattr(found, part) for part in wanted}
+
+
+def in_order(gradients: dict[str, list[jax.Array]]) -> list[jax.Array]:
+    """The gradients of the three arrays."""
+    return [each for part in ("sender", "receiver", "params") for each in gradients[part]]

@@ -89,20 +89,6 @@ def test_weights_are_not_rounded_to_the_type_of_what_they_weight(side):
     assert_close(y, expected, reduction_length=5000)
 
 
-def test_a_start_and_rows_that_take_in_their_own_value():
-    over = EdgeGroup(group_edges(EDGES), 0, jnp.asarray(without_loop(EDGES)))
-    x, _ = draw((EDGES.num_nodes, 3), np.float32)
-    state = neighbor_extremum(over, x, EDGES.num_nodes, maximum=True)
-    reducer = Extremum()
-    y, kept = reducer.finish(state, x)
-    with pytest.raises(ValueError, match="expected one or the other"):
-        neighbor_sum(over, "receiver", x, EDGES.num_nodes, before=x)
-    with pytest.raises(ValueError, match="expected one or the other"):
-        neighbor_extremum(over, x, EDGES.num_nodes, maximum=True, before=state)
-    with pytest.raises(ValueError, match="expected one or the other"):
-        winner_gradient(over, x, reducer.adjoint(y, kept, x), before=x)
-
-
 @pytest.mark.parametrize("place", [0, 1, 2, 15, 16, 17, 31, 64, 65, 200])
 def test_rows_in_any_order(place):
     # Nodes with edges in their order, except the last of them, which is at `place`.

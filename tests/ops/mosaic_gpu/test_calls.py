@@ -13,7 +13,6 @@ from jaxgraph.ops.mosaic_gpu.calls import (
     edge_products,
     neighbor_extremum,
     neighbor_sum,
-    winner_gradient,
 )
 from pallas_kernels import schedule
 from pallas_kernels.teams import Launch
@@ -106,16 +105,3 @@ def test_nothing_to_reduce() -> None:
     groups = group_edges(EDGES)
     x = draw(EDGES.num_nodes, 0)
     assert neighbor_sum(EdgeGroup(groups, 0), "receiver", x, 7).shape == (7, 0)
-
-
-def test_rows_that_take_in_their_own_continue_from_nothing() -> None:
-    over = EdgeGroup(group_edges(EDGES), 0, jnp.asarray(without_loop(EDGES)))
-    x, rows = draw(EDGES.num_nodes, 3), EDGES.num_nodes
-    calls = (
-        lambda: neighbor_sum(over, "receiver", x, rows, before=x),
-        lambda: neighbor_extremum(over, x, rows, maximum=True, before=(x, x)),
-        lambda: winner_gradient(over, x, (x, x), before=x),
-    )
-    for call in calls:
-        with pytest.raises(ValueError, match="reduce the group with `missing` first"):
-            call()
