@@ -20,9 +20,6 @@ __all__ = [
     "DotMessage",
     "GatMessage",
     "GatV2Message",
-    "dot_message",
-    "gat_message",
-    "gatv2_message",
     "sum_message",
     "sum_of_ends",
     "weighted_message",
@@ -81,7 +78,17 @@ def sum_of_ends(params: Pytree, sender: jax.Array, receiver: jax.Array, edge: Py
 
 @dataclasses.dataclass(frozen=True)
 class GatMessage:
-    """The message function of GAT's attention; see `gat_message`."""
+    """m_ij = (leaky_relu(l_j + r_i), v_j): logits and values of GAT's attention.
+
+    Attributes:
+      negative_slope: slope of the leaky ReLU.
+
+    Takes sender `(values [edges, heads, features], logits [edges, heads])` and receiver
+    logits [edges, heads].
+
+    References:
+      Velickovic et al., "Graph attention networks", 2018, equation 3.
+    """
 
     negative_slope: float
 
@@ -97,25 +104,18 @@ class GatMessage:
         return jax.nn.leaky_relu(logits, self.negative_slope), values
 
 
-def gat_message(negative_slope: float) -> MessageFn:
-    """m_ij = (leaky_relu(l_j + r_i), v_j): logits and values of GAT's attention.
-
-    Args:
-      negative_slope: slope of the leaky ReLU.
-
-    Returns:
-      A function of sender `(values [edges, heads, features], logits [edges, heads])` and receiver
-      logits [edges, heads]. Equal slopes give equal functions.
-
-    References:
-      Velickovic et al., "Graph attention networks", 2018, equation 3.
-    """
-    return GatMessage(float(negative_slope))
-
-
 @dataclasses.dataclass(frozen=True)
 class GatV2Message:
-    """The message function of GATv2's attention; see `gatv2_message`."""
+    """m_ij = (<a, leaky_relu(s_j + r_i)>, s_j): logits and values of GATv2's attention.
+
+    Attributes:
+      negative_slope: slope of the leaky ReLU.
+
+    Takes params a [heads, features], sender and receiver [edges, heads, features].
+
+    References:
+      Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
+    """
 
     negative_slope: float
 
@@ -127,25 +127,18 @@ class GatV2Message:
         return jnp.sum(to_accumulation(params)[None] * hidden, -1), sender
 
 
-def gatv2_message(negative_slope: float) -> MessageFn:
-    """m_ij = (<a, leaky_relu(s_j + r_i)>, s_j): logits and values of GATv2's attention.
-
-    Args:
-      negative_slope: slope of the leaky ReLU.
-
-    Returns:
-      A function of params a [heads, features], sender and receiver [edges, heads, features]. Equal
-      slopes give equal functions.
-
-    References:
-      Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
-    """
-    return GatV2Message(float(negative_slope))
-
-
 @dataclasses.dataclass(frozen=True)
 class DotMessage:
-    """The message function of dot-product attention; see `dot_message`."""
+    """m_ij = (scale <q_i, k_j>, v_j): logits and values of dot-product attention.
+
+    Attributes:
+      scale: factor of the products.
+
+    Takes sender `(keys, values)` and receiver queries, each [edges, heads, features].
+
+    References:
+      Vaswani et al., "Attention is all you need", 2017, equation 1.
+    """
 
     scale: float
 
@@ -159,19 +152,3 @@ class DotMessage:
         keys, values = sender
         products = to_accumulation(keys) * to_accumulation(receiver)
         return self.scale * jnp.sum(products, -1), values
-
-
-def dot_message(scale: float) -> MessageFn:
-    """m_ij = (scale <q_i, k_j>, v_j): logits and values of dot-product attention.
-
-    Args:
-      scale: factor of the products.
-
-    Returns:
-      A function of sender `(keys, values)` and receiver queries, each [edges, heads, features].
-      Equal scales give equal functions.
-
-    References:
-      Vaswani et al., "Attention is all you need", 2017, equation 1.
-    """
-    return DotMessage(float(scale))

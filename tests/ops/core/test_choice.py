@@ -14,8 +14,8 @@ from jaxgraph.ops.core import choice
 from jaxgraph.ops.core.choice import has_kernel, usable_implementation
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.message_functions import (
-    gat_message,
-    gatv2_message,
+    GatMessage,
+    GatV2Message,
     sum_message,
     weighted_message,
 )
@@ -55,8 +55,8 @@ def known(dtype: Any = jnp.float32) -> dict[str, tuple[Any, Any, Inputs]]:
         "per-head": (weighted_message, Sum(), Inputs((), heads, (), per_head)),
         "max": (sum_message, Extremum(), Inputs((), x, (), ())),
         "min": (sum_message, Extremum(-1.0), Inputs((), x, (), ())),
-        "gat": (gat_message(0.2), Softmax(heads=2), Inputs((), (heads, logits), attended, ())),
-        "gatv2": (gatv2_message(0.2), Softmax(heads=2), Inputs(attention, heads, heads + 1, ())),
+        "gat": (GatMessage(0.2), Softmax(heads=2), Inputs((), (heads, logits), attended, ())),
+        "gatv2": (GatV2Message(0.2), Softmax(heads=2), Inputs(attention, heads, heads + 1, ())),
     }
 
 

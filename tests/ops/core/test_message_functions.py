@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops.core.message_functions import (
-    gat_message,
-    gatv2_message,
+    GatMessage,
+    GatV2Message,
     sum_message,
     weighted_message,
 )
@@ -23,19 +23,19 @@ def draw(*shape: int) -> jax.Array:
 
 
 @pytest.mark.parametrize(
-    "message", [sum_message, weighted_message, gat_message(0.2), gatv2_message(0.2)]
+    "message", [sum_message, weighted_message, GatMessage(0.2), GatV2Message(0.2)]
 )
 def test_survives_pickling_as_an_equal_function(message: Any) -> None:
     copy = pickle.loads(pickle.dumps(message))
     assert copy == message and hash(copy) == hash(message)
 
 
-@pytest.mark.parametrize("make", [gat_message, gatv2_message])
+@pytest.mark.parametrize("make", [GatMessage, GatV2Message])
 def test_equal_slopes_give_equal_functions(make: Any) -> None:
     assert make(0.2) == make(0.2) and hash(make(0.2)) == hash(make(0.2))
     assert make(0.2) != make(0.1)
     assert make(0) == make(0.0)
-    assert gat_message(0.2) != gatv2_message(0.2)
+    assert GatMessage(0.2) != GatV2Message(0.2)
 
 
 def test_sum_passes_any_tree() -> None:
@@ -61,18 +61,18 @@ def test_products_with_weights_are_not_rounded_to_sixteen_bits(dtype: Any) -> No
 
 def test_attention_computes_logits_in_thirty_two_bits() -> None:
     x, left, right = draw(EDGES, HEADS, FEATURES), draw(EDGES, HEADS), -draw(EDGES, HEADS)
-    logits, values = gat_message(0.1)((), (x, left), 2 * right, ())
+    logits, values = GatMessage(0.1)((), (x, left), 2 * right, ())
     expected = np.asarray(left + 2 * right)
     np.testing.assert_allclose(logits, np.where(expected > 0, expected, 0.1 * expected), rtol=1e-6)
     np.testing.assert_array_equal(values, x)
 
     attention = draw(HEADS, FEATURES)
-    logits, values = gatv2_message(0.1)(attention, x, 1 - x, ())
+    logits, values = GatV2Message(0.1)(attention, x, 1 - x, ())
     np.testing.assert_allclose(logits, np.repeat(attention.sum(-1)[None], EDGES, 0), rtol=1e-5)
     np.testing.assert_array_equal(values, x)
 
     short = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), (x, left, right, attention))
-    logits, values = gat_message(0.1)((), short[:2], short[2], ())
+    logits, values = GatMessage(0.1)((), short[:2], short[2], ())
     assert (logits.dtype, values.dtype) == (jnp.float32, jnp.bfloat16)
-    logits, values = gatv2_message(0.1)(short[3], short[0], short[0], ())
+    logits, values = GatV2Message(0.1)(short[3], short[0], short[0], ())
     assert (logits.dtype, values.dtype) == (jnp.float32, jnp.bfloat16)

@@ -13,7 +13,7 @@ from jax import lax
 
 from jaxgraph import Graph
 from jaxgraph.ops.core.edges import with_implementation
-from jaxgraph.ops.core.message_functions import gat_message
+from jaxgraph.ops.core.message_functions import GatMessage
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Extremum, Softmax, Sum
 from tests.compilation import AS_USERS_DO
@@ -247,7 +247,7 @@ def test_layers_of_the_same_shapes_are_lowered_once() -> None:
             for _ in range(layers):
                 logits = x.sum(-1)
                 inputs = Inputs((), (x, logits), logits, ())
-                x = placed.block.propagate(gat_message(0.2), reducer, inputs)
+                x = placed.block.propagate(GatMessage(0.2), reducer, inputs)
             return x.sum()
 
         text = jax.jit(jax.grad(total)).lower(jnp.ones((rows, reducer.heads, 3))).as_text()
@@ -266,7 +266,7 @@ def test_without_kernels_a_gradient_is_made_once() -> None:
         def total(x: jax.Array) -> jax.Array:
             logits = x.sum(-1)
             inputs = Inputs((), (x, logits), logits, ())
-            y = block.propagate(gat_message(0.2), reducer, inputs)
+            y = block.propagate(GatMessage(0.2), reducer, inputs)
             return jnp.sum(y * lax.stop_gradient(jnp.floor(y)))
 
         return jax.grad(total)(x)

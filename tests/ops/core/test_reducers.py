@@ -10,7 +10,7 @@ import pytest
 from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.input_classes import ClassExtremum
-from jaxgraph.ops.core.message_functions import gat_message
+from jaxgraph.ops.core.message_functions import GatMessage
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Extremum, HeadMean, Mean, Softmax, Sum
@@ -218,7 +218,7 @@ def test_a_state_resumes_where_another_subset_of_the_edges_ended() -> None:
     rng = np.random.default_rng(0)
     values = rng.standard_normal((graph.num_nodes, HEADS, FEATURES)).astype(np.float32)
     left, right = rng.standard_normal((2, graph.num_nodes, HEADS)).astype(np.float32)
-    message, reducer = gat_message(0.2), Softmax(heads=HEADS)
+    message, reducer = GatMessage(0.2), Softmax(heads=HEADS)
 
     def outputs(*pieces: Any) -> np.ndarray:
         placed = [

@@ -11,7 +11,7 @@ from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edge_outputs import EdgeOutputs
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.kernel_stages import KernelStages
-from jaxgraph.ops.core.message_functions import gat_message, sum_message, sum_of_ends
+from jaxgraph.ops.core.message_functions import GatMessage, sum_message, sum_of_ends
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import Softmax, Sum
 from jaxgraph.ops.core.running import Places
@@ -37,7 +37,7 @@ def weighted_by_ends(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
 
 KNOWN = {
     "sum": (sum_message, Sum(), Inputs((), X, (), ())),
-    "gat": (gat_message(0.2), Softmax(heads=2), Inputs((), (X, X[..., 0]), Z[..., 0], ())),
+    "gat": (GatMessage(0.2), Softmax(heads=2), Inputs((), (X, X[..., 0]), Z[..., 0], ())),
     "own": (weighted_by_ends, Sum(), Inputs((), X, Z, D)),
     "ends": (EdgeOutputs(sum_of_ends), Sum(), Inputs((), X, Z, ((), D))),
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops.core.edges import with_implementation
-from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
+from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Softmax
 from tests.ops.blocks import by_kernels, place_block
@@ -24,10 +24,10 @@ def attention(kind: str, block: Any) -> tuple[Any, Inputs]:
         jnp.ones((rows, HEADS, FEATURES)) for rows in (block.sender_rows, block.receiver_rows)
     )
     if kind == "gat":
-        return gat_message(0.2), Inputs((), (sender, sender[..., 0]), receiver[..., 0], ())
+        return GatMessage(0.2), Inputs((), (sender, sender[..., 0]), receiver[..., 0], ())
     if kind == "dot":
-        return dot_message(0.4), Inputs((), (sender, sender), receiver, ())
-    return gatv2_message(0.2), Inputs(jnp.ones((HEADS, FEATURES)), sender, receiver, ())
+        return DotMessage(0.4), Inputs((), (sender, sender), receiver, ())
+    return GatV2Message(0.2), Inputs(jnp.ones((HEADS, FEATURES)), sender, receiver, ())
 
 
 @pytest.mark.expensive

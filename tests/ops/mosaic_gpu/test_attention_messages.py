@@ -12,7 +12,7 @@ from jaxgraph import Graph
 from jaxgraph.ops.core.choice import choose_stages, has_kernel
 from jaxgraph.ops.core.edges import EdgeGroup, with_implementation
 from jaxgraph.ops.core.kernel_stages import KernelStages
-from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
+from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
 from pallas_kernels.teams import Launch
@@ -47,12 +47,12 @@ def known(
     reducer = reduce(seed=seed, rate=rate, heads=HEADS)
     if kind == "gat":
         sender, receiver = (rows(HEADS, FEATURES), rows(HEADS)), rows(HEADS)
-        return gat_message(0.2), reducer, Inputs((), sender, receiver, ())
+        return GatMessage(0.2), reducer, Inputs((), sender, receiver, ())
     sender, receiver = rows(HEADS, FEATURES), rows(HEADS, FEATURES)
     if kind == "dot":
-        return dot_message(0.4), reducer, Inputs((), (sender, rows(HEADS, FEATURES)), receiver, ())
+        return DotMessage(0.4), reducer, Inputs((), (sender, rows(HEADS, FEATURES)), receiver, ())
     vector = jnp.asarray(rng.standard_normal((HEADS, FEATURES)), dtype)
-    return gatv2_message(0.2), reducer, Inputs(vector, sender, receiver, ())
+    return GatV2Message(0.2), reducer, Inputs(vector, sender, receiver, ())
 
 
 @pytest.mark.expensive
