@@ -13,7 +13,6 @@ from jaxgraph.ops import (
     dot_attention,
     edge_softmax,
     gat_attention,
-    gatv2_attention,
     sddmm,
 )
 from tests.cpu_kernels import needs_kernels
@@ -265,24 +264,3 @@ def test_what_is_dropped_is_not_read(implementation: str, anything: float) -> No
         found(values, with_dropped(cotangent, as_receiver, value)) for value in (0, anything)
     )
     np.testing.assert_array_equal(dirty[-1], clean[-1])
-
-
-def test_the_scale_is_that_of_the_features_unless_given() -> None:
-    placed = place_block(RANDOM)
-    shape = (RANDOM.num_nodes, HEADS, FEATURES)
-    arrays = [placed.rows(x.astype(np.float32)) for x in draw(*(shape,) * 3)]
-    default = dot_attention(placed.block, *arrays)
-    given = dot_attention(placed.block, *arrays, scale=FEATURES**-0.5)
-    np.testing.assert_array_equal(given, default)
-    assert not np.allclose(dot_attention(placed.block, *arrays, scale=2.0), default)
-
-
-def test_the_slope_is_a_fifth_unless_given() -> None:
-    placed = place_block(RANDOM)
-    shape = (RANDOM.num_nodes, HEADS, FEATURES)
-    x, z = (placed.rows(x.astype(np.float32)) for x in draw(*(shape,) * 2))
-    for op, arrays in ((gat_attention, (x, x[..., 0], z[..., 0])), (gatv2_attention, (x, z, x[0]))):
-        arrays = [jnp.nan_to_num(array) for array in arrays]
-        default = op(placed.block, *arrays)
-        given = op(placed.block, *arrays, negative_slope=0.2)
-        np.testing.assert_array_equal(given, default)

@@ -1,6 +1,5 @@
 """The layout of edges: each once per orientation, visited block by block or slot by slot."""
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -107,35 +106,6 @@ def test_every_edge_of_random_graphs_is_visited_once_in_place(graph: Graph) -> N
     check_layout(place_block(graph, pad_to=shared_shapes()))
 
 
-def test_lanes_of_a_row_stand_side_by_side() -> None:
-    found = by_row({"a": jnp.arange(12).reshape(6, 2)}, 2)
-    assert found["a"].tolist() == [[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9], [10, 11]]]
-
-
-@pytest.mark.parametrize("side", ["sender", "receiver"])
-def test_a_chunk_sees_the_rows_at_both_ends(side: str) -> None:
-    placed = place_block(SMALL_GRAPHS[3])
-    edges, table = placed.block.edges, jnp.arange(3 * placed.block.sender_rows).reshape(-1, 3)
-
-    def visit(chunk: EdgeChunk, state: jax.Array, same: jax.Array) -> Any:
-        for end, rows in (("sender", chunk.senders), ("receiver", chunk.receivers)):
-            same &= jnp.array_equal(chunk.at_end(end, table), table[rows])
-        return state, same
-
-    empty, found = (jnp.zeros(size) for size in (edges.rows_at_once, edges.receiver_capacity))
-    start = jnp.bool_(True)
-    same = visit_rows(edges, side, 0, visit, lambda *each: each[0], empty, found, start)[1]
-    assert same
-
-
-def test_kernels_are_part_of_the_program() -> None:
-    edges = place_block(SMALL_GRAPHS[3]).block.edges
-    edges = dataclasses.replace(edges, implementation="xla")
-    other = dataclasses.replace(edges, implementation="cpu")
-    assert jax.tree.structure(other) != jax.tree.structure(edges)
-    assert len(jax.tree.leaves(other)) == len(jax.tree.leaves(edges))
-
-
 def test_hubs_are_cut_into_runs() -> None:
     """Else a star would cost one chunk for every few edges."""
     star = place_block(next(graph for graph in SMALL_GRAPHS if graph.name == "star-in"))
@@ -186,8 +156,3 @@ def test_match_variation_makes_replicated_values_vary() -> None:
 
     mapped = jax.shard_map(on_each, mesh=mesh, in_specs=P("graph"), out_specs=P("graph"))
     np.testing.assert_array_equal(jax.jit(mapped)(jnp.zeros(6)), np.ones(6))
-
-
-def test_match_variation_leaves_values_alone_on_one_device() -> None:
-    value = jnp.arange(3)
-    assert match_variation(value, jnp.zeros(2)) is value

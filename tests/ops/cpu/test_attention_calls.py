@@ -13,7 +13,6 @@ from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.cpu.attention_passes import MOST_HEADS
 from jaxgraph.ops.cpu.library import missing as missing_library
 from jaxgraph.ops.cpu.messages import cpu_stages
-from jaxgraph.parallel import make_mesh
 from tests.ops.cpu.attention import KINDS, compute, expected, in_order
 from tests.ops.cpu.groups import HUB, group_edges, hub_edges, without_loop
 from tests.oracles.edges import Edges
@@ -72,22 +71,14 @@ def check(
         same(with_one(actual), with_one(exact_gradient), name=f"gradient {index}")
 
 
-@every_kind
-@pytest.mark.parametrize(("heads", "features"), SIZES)
-def test_values_and_gradients_with_a_hub(name, heads, features):
-    check(name, hub_edges(), heads, features)
+ALL: Any = {"rate": 0.3, "loops": True, "num_groups": 3}
 
 
 @every_kind
+@pytest.mark.parametrize("options", [{}, ALL, ALL | {"mean": True}], ids=["plain", "all", "mean"])
 @pytest.mark.parametrize(("heads", "features"), SIZES)
-def test_dropout_loops_and_groups(name, heads, features):
-    check(name, hub_edges(3000), heads, features, rate=0.3, loops=True, num_groups=3)
-
-
-@every_kind
-@pytest.mark.parametrize(("heads", "features"), SIZES)
-def test_a_gradient_that_heads_share(name, heads, features):
-    check(name, hub_edges(), heads, features, mean=True, rate=0.3, loops=True, num_groups=3)
+def test_values_and_gradients_with_a_hub(name, heads, features, options):
+    check(name, hub_edges(), heads, features, **options)
 
 
 @every_kind
@@ -128,40 +119,6 @@ def test_large_logits_do_not_overflow(name):
         arrays[1] *= 40
 
     check(name, hub_edges(2000), 2, 4, edit=edit)
-
-
-@every_kind
-def test_no_edges(name):
-    nothing = np.zeros(0, np.int64)
-    kind, edges = KINDS[name], Edges.of(nothing, nothing, 5)
-    arrays = [jnp.asarray(array, jnp.float32) for array in kind.draw(5, 2, 3)]
-    y, gradients = run(partial(compute, kind))(group_edges(edges), arrays[:-1], arrays[-1])
-    assert not np.asarray(y).any()
-    assert not any(np.asarray(gradient).any() for gradient in in_order(gradients))
-
-
-@pytest.mark.expensive
-@every_kind
-def test_devices_of_a_mesh_at_once(name):
-    kind, edges, devices = KINDS[name], hub_edges(4000), 4
-    exact = kind.draw(edges.num_nodes, 3, 7)
-    arrays = [jnp.asarray(array, jnp.float32) for array in exact]
-    mesh = make_mesh(devices)
-    split, whole = jax.P(mesh.axis_names), jax.P()
-
-    def on_each(groups: Any, scale: jax.Array, arrays: Any) -> Any:
-        out = compute(kind, groups, arrays[:-1], arrays[-1] * scale[0], rate=0.3)
-        return jax.tree.map(lambda leaf: leaf[None], out)
-
-    on_all = jax.jit(
-        jax.shard_map(on_each, mesh=mesh, in_specs=(whole, split, whole), out_specs=split)
-    )
-    y, gradients = on_all(group_edges(edges), jnp.ones(devices, jnp.float32), arrays)
-    exact_y, exact_gradients = expected(kind, edges, exact, 0.3)
-    for found, right in zip((y, *in_order(gradients)), (exact_y, *exact_gradients), strict=True):
-        assert_close(with_one(found[0]), with_one(right), reduction_length=630)
-        for device in range(1, devices):
-            np.testing.assert_array_equal(found[device], found[0])
 
 
 def test_more_heads_than_the_kernels_take_are_left_to_xla():

@@ -11,12 +11,11 @@ from jaxgraph.layout.derived.row_splits import split_rows
 from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups, Orientation, RowSplits
 from jaxgraph.ops.mosaic_gpu.calls import (
     edge_products,
-    neighbor_extremum,
     neighbor_sum,
 )
 from pallas_kernels import schedule
 from pallas_kernels.teams import Launch
-from tests.ops.cpu.groups import group_edges, hub_edges, without_loop
+from tests.ops.cpu.groups import group_edges, hub_edges
 from tests.pallas_kernels.graphs import in_interpreter, needs_clusters
 
 EDGES = hub_edges(80)
@@ -73,23 +72,6 @@ def test_one_group_after_the_other(
     np.testing.assert_allclose(both(x, jnp.int32(1)), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_rows_take_in_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Launch, "here", in_interpreter)
-    groups, missing = group_edges(EDGES), without_loop(EDGES)[:250]
-    over = EdgeGroup(groups, 0, jnp.asarray(missing))
-    x = draw(EDGES.num_nodes, 3)
-    exact = np.asarray(x, np.float64)
-    own = np.pad(missing, (0, EDGES.num_nodes - 250))[:, None]
-    y = neighbor_sum(over, "receiver", x, EDGES.num_nodes)
-    expected = EDGES.sum_by_receiver(exact[EDGES.senders]) + own * exact
-    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
-    best, count = neighbor_extremum(over, x, EDGES.num_nodes, maximum=True)
-    alone = own[:, 0] & (np.bincount(EDGES.receivers, minlength=EDGES.num_nodes) == 0)
-    np.testing.assert_array_equal(np.asarray(best)[alone], np.asarray(x)[alone])
-    np.testing.assert_array_equal(np.asarray(count)[alone], 1)
-
-
 def test_products_of_one_group_leave_the_slots_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Launch, "here", in_interpreter)
     groups = group_edges(EDGES, GROUP_OF_EDGE)
@@ -99,9 +81,3 @@ def test_products_of_one_group_leave_the_slots_of_others(monkeypatch: pytest.Mon
     by_slot = np.lexsort((EDGES.receivers, GROUP_OF_EDGE))
     expected = np.where(IN_SECOND[:, None], products.sum(-1), 0)[by_slot]
     np.testing.assert_allclose(y[:80], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_nothing_to_reduce() -> None:
-    groups = group_edges(EDGES)
-    x = draw(EDGES.num_nodes, 0)
-    assert neighbor_sum(EdgeGroup(groups, 0), "receiver", x, 7).shape == (7, 0)

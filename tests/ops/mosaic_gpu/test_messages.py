@@ -1,7 +1,6 @@
 """Messages reduced by GPU kernels, in Pallas' interpreter, compared with XLA's reduction."""
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import jax
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops import aggregate, sddmm
+from jaxgraph.ops import aggregate
 from jaxgraph.ops.core.choice import has_kernel
 from jaxgraph.ops.core.edges import EdgeGroup, with_implementation
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
@@ -92,25 +91,6 @@ def test_means_are_divided_by_the_kernel(loops: bool, monkeypatch: pytest.Monkey
     )
     assert_close(placed.nodes(y), expected)
     assert_close(placed.nodes(pull(rows[1])[0]), backward(grad)[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("op", ["dot", "add"])
-def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Launch, "here", in_interpreter)
-    graph = complete([0, 1, 1, 2, 3, 3, 3], [0, 1, 2, 2, 3, 0, 3], 7, "some-loops")
-    placed = place_block(graph)
-    block = with_implementation(placed.block, "mosaic_gpu")
-    ends = np.random.default_rng(1).standard_normal((2, graph.num_nodes, 2, 3))
-    grad = np.random.default_rng(2).standard_normal((7, 2, 3)[: 2 if op == "dot" else 3])
-    oracle = edge_ops.sddmm if op == "dot" else edge_ops.sum_of_ends
-    expected, backward = oracle(placed.oracle(), *ends)
-    given = [placed.rows(end.astype(np.float32)) for end in ends]
-    y, pull = jax.vjp(jax.jit(partial(sddmm, block, op=op)), *given)
-    assert_close(placed.edges(y), expected)
-    gradients = pull(placed.slots(grad.astype(np.float32)))
-    for mine, exact in zip(gradients, backward(grad), strict=True):
-        assert_close(placed.nodes(mine), exact)
 
 
 @pytest.mark.slow
