@@ -65,25 +65,6 @@ def test_edge_masks_equal_the_reference(seed: int, rate: float, num_nodes: int) 
 # ------------------------------------------------------------------ the inputs of a bit
 
 
-def test_a_bit_does_not_depend_on_the_batch() -> None:
-    ids = np.random.default_rng(0).permutation(500).astype(np.int32)
-    whole = np.asarray(node_keep_mask(KEY, jnp.arange(500), 40, 0.3))
-    np.testing.assert_array_equal(node_keep_mask(KEY, jnp.asarray(ids), 40, 0.3), whole[ids])
-    some = jnp.asarray(ids[:7])
-    columns = node_keep_mask(KEY, some, 11, 0.3, column_offset=jnp.int32(20))
-    np.testing.assert_array_equal(columns, whole[ids[:7], 20:31])
-
-
-def test_an_edge_bit_does_not_depend_on_the_batch() -> None:
-    rng = np.random.default_rng(1)
-    receivers, senders = rng.integers(0, 50, (2, 400)).astype(np.int32)
-    repetition = rng.integers(0, 3, 400).astype(np.int32)
-    whole = np.asarray(edge_keep_mask(KEY, receivers, senders, repetition, 4, 0.6))
-    order = rng.permutation(400)[:90]
-    part = edge_keep_mask(KEY, receivers[order], senders[order], repetition[order], 4, 0.6)
-    np.testing.assert_array_equal(part, whole[order])
-
-
 def test_seed_words_stand_for_the_key() -> None:
     ids = jnp.arange(64)
     words = seed_words(KEY)
@@ -94,16 +75,6 @@ def test_seed_words_stand_for_the_key() -> None:
     np.testing.assert_array_equal(
         edge_keep_mask(words, ids, ids, 0, 8, 0.5), edge_keep_mask(KEY, ids, ids, 0, 8, 0.5)
     )
-
-
-def test_longer_keys_are_folded_and_differ() -> None:
-    ids = jnp.arange(256)
-    masks = [
-        np.asarray(node_keep_mask(jax.random.key(seed, impl="rbg"), ids, 16, 0.5))
-        for seed in range(3)
-    ]
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert abs(np.mean(masks[one] == masks[other]) - 0.5) < 0.05
 
 
 def test_rate_zero_keeps_everything_and_masks_are_nested_in_the_rate() -> None:
@@ -205,20 +176,6 @@ def test_all_pairs_of_columns_and_of_heads() -> None:
             2 * correlations.size
         )
         assert abs(statistic) < 4
-
-
-def test_kept_columns_per_node_are_binomial() -> None:
-    num_nodes, num_columns = 50_000, 24
-    kept = np.asarray(node_keep_mask(KEY, jnp.arange(num_nodes), num_columns, 0.5)).sum(1)
-    binomial = np.ones(1)
-    for _ in range(num_columns):
-        binomial = np.convolve(binomial, (0.5, 0.5))
-    expected = num_nodes * binomial
-    likely = expected > 10
-    observed = np.bincount(kept, minlength=num_columns + 1)
-    chi_square = (np.square(observed - expected)[likely] / expected[likely]).sum()
-    freedom = likely.sum()
-    assert abs(chi_square - freedom) < 4 * np.sqrt(2 * freedom)
 
 
 def test_keys_are_uncorrelated() -> None:

@@ -108,12 +108,6 @@ def test_differences_are_not_split():
     assert found.message_fn is message
 
 
-def test_narrow_rows_stay():
-    """Three coordinates are read as such, and not as the 32 numbers that they are mapped to."""
-    found = rewriting(lambda s, r, e: (s @ OF_SENDER[:3]) * e, SENDER[:, :3])
-    assert found.reason and not found.moved
-
-
 @pytest.mark.parametrize("nodes", [NODES, CHUNK])
 def test_values_with_rows_along_another_axis_stay(nodes):
     """einsum multiplies the matrix by the rows: [columns, edges], which no row of a node is."""
@@ -170,15 +164,6 @@ def test_padding_may_hold_anything():
         return found.inputs["sender"][:-1].sum()
 
     assert np.isfinite(jax.grad(loss)(SQUARE)).all()
-
-
-def test_callbacks_stay():
-    def doubled(x):
-        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-        return jax.pure_callback(lambda v: 2 * np.asarray(v), shape, x)
-
-    found = rewriting(lambda s, r, e: doubled(s) @ OF_SENDER + r)
-    assert found.reason and "pure_callback" in names(found.remaining)
 
 
 def test_program_by_number_of_edges():
