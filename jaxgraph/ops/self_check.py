@@ -20,8 +20,6 @@ import numpy as np
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 
-__all__ = ["CASES", "Example", "check", "example"]
-
 NUM_NODES, NUM_EDGES, CHUNK, PIECE = 24, 100, 8, 4
 HEADS, FEATURES, SLOPE = 2, 5, 0.2
 TOLERANCE = 1e-5

@@ -23,16 +23,6 @@ from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.cpu.messages import cpu_stages
 
-__all__ = [
-    "PREFERENCE",
-    "check_name",
-    "choose_stages",
-    "default_platform",
-    "has_kernel",
-    "unusable",
-    "usable_implementation",
-]
-
 PREFERENCE = ("mosaic_gpu", "cpu", "xla")
 """The names of implementations, in the order in which they are tried."""
 

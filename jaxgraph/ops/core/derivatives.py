@@ -21,8 +21,6 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxgraph.ops.core.edges import with_implementation
 
-__all__ = ["custom_vjp", "differentiated_as", "forward_of", "with_portable_tangents"]
-
 Pytree = Any
 
 _FORWARD = (

@@ -27,8 +27,6 @@ from jaxgraph.ops.core.propagation import (
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.stored import stored_for, when_ready
 
-__all__ = ["known_after", "propagate_derived"]
-
 Pytree = Any
 
 

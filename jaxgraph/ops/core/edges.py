@@ -33,20 +33,6 @@ from jaxgraph.ops.core.rows import entry_at, rows_from, take_rows, with_rows_fro
 from jaxgraph.ops.core.stored import stored_branch
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "EdgeChunk",
-    "EdgeGroup",
-    "EdgeGroups",
-    "Orientation",
-    "RowSplits",
-    "by_row",
-    "match_variation",
-    "varying_axes",
-    "visit_rows",
-    "visit_slots",
-    "with_implementation",
-]
-
 Pytree = Any
 
 

@@ -23,8 +23,6 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn, chunk_examples, evalua
 from jaxgraph.ops.core.reducers import Extremum, Sum, empty_rows, masked, share_of
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["ClassExtremum", "ClassedMessage", "count_winners", "extremum_of"]
-
 Pytree = Any
 Words = tuple[jax.Array, jax.Array]
 """Two words of a fingerprint, uint32 [edges] or [rows, ...] each."""

@@ -16,8 +16,6 @@ from jaxgraph.ops.core.stored import when_ready
 if TYPE_CHECKING:
     from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["KernelStages", "all_edges"]
-
 Pytree = Any
 
 

@@ -16,15 +16,6 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
 
-__all__ = [
-    "DotMessage",
-    "GatMessage",
-    "GatV2Message",
-    "sum_message",
-    "sum_of_ends",
-    "weighted_message",
-]
-
 Pytree = Any
 MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
 

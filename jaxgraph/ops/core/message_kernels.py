@@ -24,8 +24,6 @@ from jaxgraph.ops.core.stages import Stages
 if TYPE_CHECKING:
     from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["message_stages"]
-
 Pytree = Any
 
 

@@ -33,29 +33,6 @@ from jaxgraph.ops.core.rows import entry_at, rows_from, take_rows, with_rows_fro
 from jaxgraph.ops.core.stored import when_ready
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "Inputs",
-    "Pullback",
-    "Wanted",
-    "add_rows",
-    "at_edges",
-    "chunk_examples",
-    "evaluate_message",
-    "finish_messages",
-    "floating_leaves",
-    "masked_cotangent",
-    "merge_rows",
-    "message_shapes",
-    "per_edge",
-    "pull_chunk",
-    "pull_edges",
-    "pull_messages",
-    "reduce_messages",
-    "start_after",
-    "with_floating_leaves",
-    "zero_totals",
-]
-
 Pytree = Any
 MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
 

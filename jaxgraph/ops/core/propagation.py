@@ -27,15 +27,6 @@ from jaxgraph.ops.core.reducers import Extremum, Reducer
 from jaxgraph.ops.core.stored import computed_once, stored_for
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "REDUCED",
-    "Schedule",
-    "Stored",
-    "cotangents_of",
-    "propagate_by",
-    "pull_once",
-]
-
 REDUCED = "reduced_messages"
 """Checkpoint name of the outputs of a reduction of messages and of its residuals."""
 

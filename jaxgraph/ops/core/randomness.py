@@ -20,15 +20,6 @@ import numpy as np
 from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.stored import stored
 
-__all__ = [
-    "Seed",
-    "edge_keep_mask",
-    "entry_keep_mask",
-    "keep_threshold",
-    "node_keep_mask",
-    "seed_words",
-]
-
 Seed: TypeAlias = jax.Array | Sequence[jax.Array]
 """A scalar typed key, or its two words from `seed_words`."""
 

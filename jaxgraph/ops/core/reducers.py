@@ -25,18 +25,6 @@ from jaxgraph.ops.core.precision import (
 from jaxgraph.ops.core.stored import stored
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "Extremum",
-    "HeadMean",
-    "Mean",
-    "Normalizer",
-    "Reducer",
-    "Softmax",
-    "Sum",
-    "kept_of_softmax",
-    "masked",
-]
-
 Pytree = Any
 
 

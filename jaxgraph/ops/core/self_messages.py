@@ -29,8 +29,6 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.stored import when_ready
 
-__all__ = ["check_start", "pull_self_messages", "reduce_self_messages"]
-
 Pytree = Any
 
 

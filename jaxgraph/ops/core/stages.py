@@ -37,8 +37,6 @@ from jaxgraph.ops.core.stored import when_ready
 if TYPE_CHECKING:
     from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["Stages"]
-
 Pytree = Any
 
 

@@ -32,8 +32,6 @@ from jaxgraph.ops.cpu.attention_passes import (
 )
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES, neighbor_sum
 
-__all__ = ["attention_stages"]
-
 Pytree = Any
 
 

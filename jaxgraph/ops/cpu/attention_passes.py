@@ -22,20 +22,6 @@ from jaxgraph.ops.core.reducers import Softmax, kept_of_softmax
 from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, optional
 
-__all__ = [
-    "DOT",
-    "GAT",
-    "GATV2",
-    "MOST_HEADS",
-    "Attention",
-    "State",
-    "attention_state",
-    "edge_sum",
-    "finished",
-    "hidden_gradient",
-    "sender_gradients",
-]
-
 MOST_HEADS = 64
 """The most heads that the kernels support."""
 

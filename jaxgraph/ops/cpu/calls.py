@@ -24,21 +24,6 @@ from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, call_on_arrays, optional
 
-__all__ = [
-    "KERNEL_TYPES",
-    "edge_products",
-    "neighbor_extremum",
-    "neighbor_sum",
-    "on_large_pages",
-    "row_product",
-    "row_products",
-    "run_program",
-    "taken_rows",
-    "weight_gradient",
-    "winner_gradient",
-]
-
-
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float64)))
 """The dtypes that the kernels support."""
 

@@ -11,8 +11,6 @@ from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.cpu import calls
 from jaxgraph.ops.cpu.attention_messages import attention_stages
 
-__all__ = ["cpu_stages"]
-
 
 def cpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The CPU kernels for messages, or None where there are none.

@@ -23,15 +23,6 @@ from pallas_kernels.attention_gradient import Edges, Gradients, make_adjoint
 from pallas_kernels.attention_gradient import attention_gradients as kernel_gradients
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
 
-__all__ = [
-    "State",
-    "attention_gradients",
-    "attention_output",
-    "attention_state",
-    "message_logits",
-    "values_of",
-]
-
 State = tuple[jax.Array, jax.Array, jax.Array]
 
 

@@ -31,8 +31,6 @@ from pallas_kernels.attention_logits import DOT, GATV2, Logits
 if TYPE_CHECKING:
     from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["attention_stages"]
-
 Pytree = Any
 
 

@@ -22,21 +22,6 @@ from pallas_kernels import edge_program, extremum
 from pallas_kernels import neighbor_sum as sums
 from pallas_kernels.rows import RowList, Rows
 
-__all__ = [
-    "KERNEL_TYPES",
-    "edge_products",
-    "edge_sums",
-    "edge_total",
-    "has_every_row",
-    "match_operands",
-    "neighbor_extremum",
-    "neighbor_mean",
-    "neighbor_sum",
-    "row_schedule",
-    "run_program",
-    "winner_gradient",
-]
-
 Pytree = Any
 
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float16)))

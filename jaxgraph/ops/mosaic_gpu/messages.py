@@ -11,8 +11,6 @@ from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.mosaic_gpu import calls
 from jaxgraph.ops.mosaic_gpu.attention_messages import attention_stages
 
-__all__ = ["gpu_stages"]
-
 _LACKS = frozenset(("sqrt",))
 """Mosaic GPU of jax 0.10 has no square root."""
 
