@@ -82,8 +82,7 @@ class KernelStages(Stages):
         grads = match_variation(grads, (block.edges, inputs, adjoint, self.reducer))
         nothing = Inputs([], [], [], [])
         pulled = self.pull_over(all_edges(block), inputs, adjoint, wanted, nothing)
-        parts = ("params", "sender", "receiver", "edge")
-        return Inputs(*(getattr(pulled, part) or getattr(grads, part) for part in parts))
+        return Inputs(*(new or old for new, old in zip(pulled.parts, grads.parts, strict=True)))
 
     def pull_group(
         self,

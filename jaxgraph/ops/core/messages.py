@@ -53,6 +53,11 @@ class Inputs:
     receiver: Pytree
     edge: Pytree
 
+    @property
+    def parts(self) -> tuple[Pytree, ...]:
+        """All four."""
+        return self.params, self.sender, self.receiver, self.edge
+
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
@@ -129,8 +134,7 @@ def evaluate_message(message: MessageFn, inputs: Inputs) -> Pytree:
     Otherwise a message that reads no input, such as a 1 per edge, and its gradient would be the
     same on all devices.
     """
-    messages = message(inputs.params, inputs.sender, inputs.receiver, inputs.edge)
-    return match_variation(messages, inputs)
+    return match_variation(message(*inputs.parts), inputs)
 
 
 def per_edge(
@@ -203,22 +207,6 @@ def reduce_messages(
 def start_after(tree: Pytree, after: jax.Array) -> Pytree:
     """`tree` plus 0, computed only after `after` is known (see `when_ready`)."""
     return jax.tree.map(lambda leaf: leaf + after.astype(leaf.dtype), tree)
-
-
-def finish_messages(
-    message: MessageFn, reducer: Reducer, inputs: Inputs, chunk: int, state: Pytree
-) -> tuple[Pytree, Pytree]:
-    """Computes the outputs, and the residuals, from a state of all messages.
-
-    Args:
-      message, reducer, inputs: as for `reduce_messages`.
-      chunk: number of edges in a call of the message function.
-      state: the reducer's state.
-
-    Returns:
-      Outputs in the type of the messages, and residuals.
-    """
-    return reducer.finish(state, message_shapes(message, inputs, chunk))
 
 
 def merge_rows(reducer: Reducer, state: Pytree, first: jax.Array, addend: Pytree) -> Pytree:
@@ -341,23 +329,11 @@ def pull_chunk(
     mask: jax.Array,
 ) -> Inputs:
     """Gradients of the floating leaves of `inputs`, as lists; zero in lanes without an edge."""
-    floating = Inputs(
-        floating_leaves(inputs.params),
-        floating_leaves(inputs.sender),
-        floating_leaves(inputs.receiver),
-        floating_leaves(inputs.edge),
-    )
+    floating = Inputs(*map(floating_leaves, inputs.parts))
 
     def evaluate(floating: Inputs) -> Pytree:
-        return evaluate_message(
-            message,
-            Inputs(
-                with_floating_leaves(inputs.params, floating.params),
-                with_floating_leaves(inputs.sender, floating.sender),
-                with_floating_leaves(inputs.receiver, floating.receiver),
-                with_floating_leaves(inputs.edge, floating.edge),
-            ),
-        )
+        seen = Inputs(*map(with_floating_leaves, inputs.parts, floating.parts))
+        return evaluate_message(message, seen)
 
     # A replicated parameter would get its gradient summed over the mesh inside the loop.
     floating = match_variation(floating, (inputs, adjoint))

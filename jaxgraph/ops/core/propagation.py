@@ -275,8 +275,7 @@ def wanted_gradients(inputs: Inputs) -> Wanted:
         leaves = jax.tree.leaves(tree, is_leaf=_is_primal)
         return any(leaf.perturbed for leaf in leaves if _is_primal(leaf))
 
-    parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
-    return Wanted(*(any_perturbed(part) for part in parts))
+    return Wanted(*map(any_perturbed, inputs.parts))
 
 
 def materialize(gradient: Pytree, outputs: Pytree) -> Pytree:
@@ -294,8 +293,7 @@ def _is_zero(leaf: Any) -> bool:
 
 def cotangents(inputs: Inputs, grads: Inputs) -> Inputs:
     """Gradients of all leaves of `inputs` from those of the floating leaves."""
-    parts = ("params", "sender", "receiver", "edge")
-    return Inputs(*(cotangents_of(getattr(inputs, part), getattr(grads, part)) for part in parts))
+    return Inputs(*map(cotangents_of, inputs.parts, grads.parts))
 
 
 def cotangents_of(tree: Pytree, floating: list[jax.Array]) -> Pytree:

@@ -21,7 +21,6 @@ from jaxgraph.ops.core.messages import (
     MessageFn,
     Pullback,
     Wanted,
-    finish_messages,
     message_shapes,
     pull_edges,
     pull_messages,
@@ -124,7 +123,7 @@ class Stages:
         Returns:
           Outputs [receiver rows, ...] in the type of the messages, and residuals for `adjoint`.
         """
-        return finish_messages(self.message, self.reducer, inputs, self.chunk, state)
+        return self.reducer.finish(state, message_shapes(self.message, inputs, self.chunk))
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         """The arrays of the receivers that a pull reads.
