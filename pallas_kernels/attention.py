@@ -117,7 +117,7 @@ def attention_state(
     References:
       Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
-    launch = launch or Launch()
+    launch = launch or Launch.here()
     reduction, team, arrays = _reduction(attention, neighbors, launch)
     found = reduce_rows(reduction, [team], rows, arrays, list(before), launch, fresh=fresh)
     return found[0], found[1], found[2]
@@ -143,7 +143,7 @@ def attention_output(
     Returns:
       m, z and y; without edges 0, 1 and 0.
     """
-    launch = launch or Launch()
+    launch = launch or Launch.here()
     reduction, team, arrays = _reduction(attention, neighbors, launch)
     lanes = Lanes(launch.interpret is not None)
 

@@ -158,7 +158,7 @@ def attention_gradients(
     Returns:
       The gradients that are wanted; the same bits on every run.
     """
-    launcher = _Launcher(launch or Launch(), fresh)
+    launcher = _Launcher(launch or Launch.here(), fresh)
     if attention.logits.kind == GATV2:
         return _gatv2_gradients(attention, adjoint, by_sender, by_receiver, before, launcher)
     if before.sender is None or before.values is None:

@@ -47,7 +47,7 @@ def edge_products(
     """
     heads = before.shape[1]
     widest = max(x.dtype.itemsize, z.dtype.itemsize)
-    launch = (launch or Launch()).without_clusters()
+    launch = (launch or Launch.here()).without_clusters()
     team = team_for(x.shape[1] // heads, widest, heads=heads, words=launch.words)
 
     def put(lanes: Lanes, item: Item, y: Any, own: Any, found: Any, slot: Any, mask: Any) -> None:
@@ -81,7 +81,7 @@ def edge_sums(
     Returns:
       [slots, width].
     """
-    launch = (launch or Launch()).without_clusters()
+    launch = (launch or Launch.here()).without_clusters()
     team = team_for(x.shape[1], max(x.dtype.itemsize, z.dtype.itemsize), words=launch.words)
 
     def put(lanes: Lanes, item: Item, y: Any, own: Any, found: Any, slot: Any, mask: Any) -> None:

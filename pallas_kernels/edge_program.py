@@ -78,7 +78,7 @@ def program_sums(
     Returns:
       float32 [rows, width] each.
     """
-    launch = launch or Launch()
+    launch = launch or Launch.here()
     width = before[0].shape[1]
     # Reads of one edge, and the terms that are made of them, take registers at the same time.
     at_once = max(1, len(tables.others)) + len(before)

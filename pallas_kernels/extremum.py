@@ -51,7 +51,7 @@ def neighbor_extremum(
     Returns:
       The state after the edges.
     """
-    launch = launch or Launch()
+    launch = launch or Launch.here()
     teams = teams_for(neighbors.size, x.shape[0], x.shape[1], x.dtype.itemsize, launch, tables=2)
     parts = (Part(-math.inf if maximum else math.inf), Part(0.0))
     merge = _merging(maximum)
@@ -151,7 +151,7 @@ def winner_gradient(
     Returns:
       float32 [rows, width].
     """
-    launch = launch or Launch()
+    launch = launch or Launch.here()
     receivers, width = adjoint[0].shape
     teams = teams_for(neighbors.size, receivers, width, 4, launch, tables=len(adjoint))
     reduction = Reduction("winner_gradient", SUM, _fold_gradient, add_states)

@@ -111,7 +111,7 @@ def neighbor_sum(
     Returns:
       float32 [rows, heads * width]; the same bits on every run.
     """
-    launch, operands = launch or Launch(), edges.operands()
+    launch, operands = launch or Launch.here(), edges.operands()
     fold = partial(fold_neighbors, tuple(operands))
     reduction = Reduction("neighbor_sum", SUM, fold, add_states)
     arrays = list(operands.values())
@@ -143,7 +143,7 @@ def neighbor_mean(
     Returns:
       y and 1 / n.
     """
-    launch, operands = launch or Launch(), edges.operands()
+    launch, operands = launch or Launch.here(), edges.operands()
     fold = partial(fold_neighbors, tuple(operands))
 
     def fold_both(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:

@@ -89,11 +89,12 @@ class Launch:
     interpret: Any = None
 
     def __post_init__(self) -> None:
-        if self.programs % self.cluster:
-            raise ValueError(
-                f"programs={self.programs} blocks do not make whole clusters of {self.cluster}; "
-                "expected a multiple, or cluster=1"
-            )
+        assert self.programs % self.cluster == 0
+
+    @staticmethod
+    def here() -> Launch:
+        """The launch configuration for the chip of this process."""
+        return Launch()
 
     @property
     def workers(self) -> int:

@@ -17,7 +17,6 @@ import jaxgraph as jg
 from jaxgraph import Graph, layers, nn
 from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.ops.mosaic_gpu import messages
 from jaxgraph.parallel import (
     AbstractSource,
     ShardedGraph,
@@ -34,6 +33,7 @@ from jaxgraph.parallel import (
 )
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.partition import Partition, partition
+from pallas_kernels.teams import Launch
 from tests.law.passes import check, sparse_features
 from tests.oracles.models import Model
 from tests.pallas_kernels.graphs import in_interpreter
@@ -245,7 +245,7 @@ def test_cora_trains_as_with_dense_features(model: str, data_dir: Path) -> None:
 @pytest.mark.slow
 def test_kernels_of_a_gpu_sum_over_the_non_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     """In Pallas' interpreter: the map and its gradient, whose values come in the other order."""
-    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     features = sparse_features(40, 9)
     graph = Graph.from_edges([0], [1], nodes=sp.csr_array(features))
     source = tabulate(graph, partition(graph, 1), "sar")

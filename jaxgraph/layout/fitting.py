@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxgraph.layout.derived import lanes, row_splits, rows
+from jaxgraph.layout.derived import row_splits, rows
 from jaxgraph.layout.description import with_slack
 from jaxgraph.layout.manifest import FeatureSizes, Manifest
 from jaxgraph.layout.row_lengths import EdgeLengths
@@ -56,7 +56,7 @@ def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
         more = np.asarray(getattr(manifest, name)) > np.asarray(getattr(pad_to, name))
         if more.any():
             small.append(f"{name} of {int(more.sum())} pairs of parts")
-    for layout in (rows, lanes, row_splits):
+    for layout in (rows, row_splits):
         pairs = layout.compare(manifest, pad_to).items()
         small += [f"{name} {mine} > {theirs}" for name, (mine, theirs) in pairs if mine > theirs]
     small += [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxgraph.layout.derived import features, lanes, row_splits, rows
+from jaxgraph.layout.derived import features, row_splits, rows
 from jaxgraph.layout.derived.orientations import fill
 from jaxgraph.layout.index_check import check_indices, check_stored_integers, part_error
 from jaxgraph.layout.index_range import check_sizes
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
 _ROWS = (Layout(rows.shapes, rows.arrays), Layout(features.shapes, features.arrays))
 DERIVED: Mapping[str, tuple[Layout, ...]] = {
-    "xla": (*_ROWS, Layout(lanes.shapes, lanes.arrays)),
+    "xla": _ROWS,
     "cpu": _ROWS,
     "mosaic_gpu": (*_ROWS, Layout(row_splits.shapes, row_splits.arrays)),
 }

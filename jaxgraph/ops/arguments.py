@@ -12,16 +12,6 @@ from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
 from jaxgraph.ops.dispatch import Neighborhood
 
-__all__ = [
-    "attention_reducer",
-    "check_neighborhood",
-    "check_no_loops",
-    "check_rows",
-    "check_same_axes",
-    "check_slope",
-    "check_slots",
-]
-
 
 def check_neighborhood(neighborhood: Any) -> None:
     """Raises `ValueError` unless an op can run on `neighborhood`."""

@@ -25,8 +25,6 @@ from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 
-__all__ = ["Neighborhood", "placed_for", "reduce_by"]
-
 Pytree = Any
 N = TypeVar("N", bound="Neighborhood")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
+from typing import Any
 
 import jax
 
@@ -13,7 +14,7 @@ from jaxgraph.ops.arguments import (
     check_rows,
     check_same_axes,
 )
-from jaxgraph.ops.core.message_functions import dot_message
+from jaxgraph.ops.core.message_functions import DotMessage
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.dispatch import Neighborhood, reduce_by
@@ -69,7 +70,7 @@ def dot_attention(
     check_same_axes("keys", keys, "values", values)
     _, heads, features = queries.shape
     options = {"dropout": dropout, "key": key, "mean_heads": mean_heads}
-    reduction = dot_reduction(heads, features, scale=scale, **options)
+    reduction = dot_reduction(heads, features, scale, **options)
     inputs = Inputs((), (keys, values), queries, ())
     return reduce_by(
         implementation, "dot_attention", neighborhood, *reduction, inputs, self_loops=self_loops
@@ -77,31 +78,13 @@ def dot_attention(
 
 
 def dot_reduction(
-    heads: int,
-    features: int,
-    *,
-    scale: float | None,
-    dropout: float,
-    key: jax.Array | None,
-    mean_heads: bool,
+    heads: int, features: int, scale: float | None, **options: Any
 ) -> tuple[MessageFn, Softmax]:
-    """The message and reducer of `dot_attention`.
-
-    Args:
-      heads: number of heads.
-      features: features per head.
-      scale, dropout, key, mean_heads: as there.
-
-    Returns:
-      A message of senders (k, v) and receivers q, and its reducer.
-
-    Raises:
-      ValueError: scale, dropout or key do not fit.
-    """
+    """The message and reducer of `dot_attention`, with those `options` of `attention_reducer`."""
     if scale is None:
         scale = 1 / math.sqrt(max(features, 1))
     if not isinstance(scale, Real) or isinstance(scale, bool):
         raise ValueError(
             f"scale is {scale!r}; expected a number, known before compilation, or None"
         )
-    return dot_message(float(scale)), attention_reducer(heads, dropout, key, mean_heads=mean_heads)
+    return DotMessage(float(scale)), attention_reducer(heads, **options)

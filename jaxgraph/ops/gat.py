@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 
 from jaxgraph.ops.arguments import attention_reducer, check_neighborhood, check_rows, check_slope
-from jaxgraph.ops.core.message_functions import gat_message
+from jaxgraph.ops.core.message_functions import GatMessage
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.dispatch import Neighborhood, reduce_by
@@ -70,33 +72,14 @@ def gat_attention(
             f"{receiver_logits.shape} differ in the number of heads, their second axis"
         )
     options = {"dropout": dropout, "key": key, "mean_heads": mean_heads}
-    reduction = gat_reduction(values.shape[1], negative_slope=negative_slope, **options)
+    reduction = gat_reduction(values.shape[1], negative_slope, **options)
     inputs = Inputs((), (values, sender_logits), receiver_logits, ())
     return reduce_by(
         implementation, "gat_attention", neighborhood, *reduction, inputs, self_loops=self_loops
     )
 
 
-def gat_reduction(
-    heads: int,
-    *,
-    negative_slope: float = 0.2,
-    dropout: float = 0.0,
-    key: jax.Array | None = None,
-    mean_heads: bool = False,
-) -> tuple[MessageFn, Softmax]:
-    """The message and reducer of `gat_attention`.
-
-    Args:
-      heads: number of heads.
-      negative_slope, dropout, key, mean_heads: as there.
-
-    Returns:
-      A message of senders (v, l) and receivers r, and its reducer.
-
-    Raises:
-      ValueError: slope, dropout or key do not fit.
-    """
+def gat_reduction(heads: int, negative_slope: float, **options: Any) -> tuple[MessageFn, Softmax]:
+    """The message and reducer of `gat_attention`, with those `options` of `attention_reducer`."""
     check_slope(negative_slope)
-    reducer = attention_reducer(heads, dropout, key, mean_heads=mean_heads)
-    return gat_message(float(negative_slope)), reducer
+    return GatMessage(float(negative_slope)), attention_reducer(heads, **options)

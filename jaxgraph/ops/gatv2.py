@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -12,7 +14,7 @@ from jaxgraph.ops.arguments import (
     check_same_axes,
     check_slope,
 )
-from jaxgraph.ops.core.message_functions import gatv2_message
+from jaxgraph.ops.core.message_functions import GatV2Message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.dispatch import Neighborhood, reduce_by
@@ -70,33 +72,14 @@ def gatv2_attention(
             f"{sender.shape[1:]}"
         )
     options = {"dropout": dropout, "key": key, "mean_heads": mean_heads}
-    reduction = gatv2_reduction(sender.shape[1], negative_slope=negative_slope, **options)
+    reduction = gatv2_reduction(sender.shape[1], negative_slope, **options)
     inputs = Inputs(attention, sender, receiver, ())
     return reduce_by(
         implementation, "gatv2_attention", neighborhood, *reduction, inputs, self_loops=self_loops
     )
 
 
-def gatv2_reduction(
-    heads: int,
-    *,
-    negative_slope: float = 0.2,
-    dropout: float = 0.0,
-    key: jax.Array | None = None,
-    mean_heads: bool = False,
-) -> tuple[MessageFn, Softmax]:
-    """The message and reducer of `gatv2_attention`.
-
-    Args:
-      heads: number of heads.
-      negative_slope, dropout, key, mean_heads: as there.
-
-    Returns:
-      A message of parameters a, senders s and receivers r, and its reducer.
-
-    Raises:
-      ValueError: slope, dropout or key do not fit.
-    """
+def gatv2_reduction(heads: int, negative_slope: float, **options: Any) -> tuple[MessageFn, Softmax]:
+    """The message and reducer of `gatv2_attention`, with those `options` of `attention_reducer`."""
     check_slope(negative_slope)
-    reducer = attention_reducer(heads, dropout, key, mean_heads=mean_heads)
-    return gatv2_message(float(negative_slope)), reducer
+    return GatV2Message(float(negative_slope)), attention_reducer(heads, **options)

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 from jaxgraph.ops.core.stored import stored
 from jaxgraph.ops.cpu import calls
 
-__all__ = ["on_large_pages"]
-
 Pytree = Any
 
 _SMALL = 1 << 20

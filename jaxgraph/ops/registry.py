@@ -23,7 +23,7 @@ from jaxgraph.ops.edge_normalization import edge_softmax
 from jaxgraph.ops.edge_products import sddmm
 from jaxgraph.ops.gat import gat_attention
 from jaxgraph.ops.gatv2 import gatv2_attention
-from jaxgraph.ops.self_check import CHECKS
+from jaxgraph.ops.self_check import check
 
 __all__ = ["Implementation", "chosen", "implementations"]
 
@@ -68,7 +68,7 @@ class Implementation:
           One line that starts with "ok" or "failed".
         """
         function, _ = _OPS[self.op]
-        return CHECKS[self.op](partial(function, implementation=self.name))
+        return check(self.op, partial(function, implementation=self.name))
 
 
 def implementations() -> tuple[Implementation, ...]:

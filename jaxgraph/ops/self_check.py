@@ -20,9 +20,7 @@ import numpy as np
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 
-__all__ = ["CHECKS", "Example", "example"]
-
-NUM_NODES, NUM_EDGES, CHUNK, PIECE, LONGEST = 24, 100, 8, 4, 8
+NUM_NODES, NUM_EDGES, CHUNK, PIECE = 24, 100, 8, 4
 HEADS, FEATURES, SLOPE = 2, 5, 0.2
 TOLERANCE = 1e-5
 STEP = 1e-6
@@ -55,16 +53,9 @@ class Example:
         return powers / self.sums(powers)[self.receivers]
 
 
-def example(seed: int = 0) -> Example:
-    """Makes the graph.
-
-    Args:
-      seed: seed of its edges.
-
-    Returns:
-      The graph; some nodes have no edges, one has many.
-    """
-    rng = np.random.default_rng(seed)
+def example() -> Example:
+    """Makes the graph; some nodes have no edges, one has many."""
+    rng = np.random.default_rng(0)
     senders, receivers = rng.integers(0, NUM_NODES - 4, (2, NUM_EDGES))
     receivers[: NUM_EDGES // 4] = 3
     order = np.argsort(receivers, kind="stable")
@@ -81,8 +72,8 @@ def example(seed: int = 0) -> Example:
         receivers=_padded(receivers),
         chunk=CHUNK,
         piece=PIECE,
-        receiver_capacity=NUM_NODES + NUM_EDGES,
-        sender_capacity=NUM_NODES + NUM_EDGES,
+        receiver_capacity=NUM_NODES + CHUNK,
+        sender_capacity=NUM_NODES + CHUNK,
     )
     return Example(Block(edges, ids, None), senders, receivers)
 
@@ -104,25 +95,14 @@ def _orientation(
     by_degree = with_edges[np.argsort(-degrees[with_edges], kind="stable")]
     position = np.full(NUM_NODES, -1)
     position[by_degree] = np.arange(len(by_degree))
-    runs = [
-        (row, starts[row] + done, min(degrees[row] - done, LONGEST))
-        for row in by_degree
-        if degrees[row] > LONGEST
-        for done in range(0, degrees[row], LONGEST)
-    ]
-    heavy = np.sum(degrees > LONGEST)
-    visited = np.stack([by_degree, starts[by_degree], degrees[by_degree]], 1)
-    counts = -(-visited[:heavy, 2] // LONGEST)
-    visited[:heavy, 1:] = np.stack([len(by_degree) + np.cumsum(counts) - counts, counts], 1)
-    visited = np.concatenate([visited, np.asarray(runs).reshape(-1, 3)])
     return Orientation(
         neighbors=_padded(neighbors[by_row]),
         edge_ids=None if edge_ids is None else _padded(edge_ids[by_row]),
-        rows=_padded(visited[:, 0]),
-        starts=_padded(visited[:, 1]),
-        degrees=_padded(visited[:, 2]),
-        run_ptr=jnp.asarray([0, len(visited)], jnp.int32),
-        heavy_rows=jnp.asarray([heavy], jnp.int32),
+        rows=_padded(by_degree),
+        starts=_padded(starts[by_degree]),
+        degrees=_padded(degrees[by_degree]),
+        run_ptr=jnp.asarray([0, len(by_degree)], jnp.int32),
+        heavy_rows=jnp.zeros(1, jnp.int32),
         position=jnp.asarray(position, jnp.int32),
         compressed_ptr=jnp.asarray([0, len(with_edges)], jnp.int32),
         compressed_rows=jnp.asarray(with_edges, jnp.int32),
@@ -139,26 +119,54 @@ def _error(actual: Any, expected: np.ndarray) -> float:
     return float(np.abs(np.asarray(actual, np.float64) - expected).max()) / scale
 
 
-def _compare(
-    function: Callable[..., jax.Array],
-    reference: Reference,
-    shapes: Sequence[tuple[int, ...]],
-    edge_result: bool = False,
-) -> str:
-    """Compares values, and gradients by differences of the reference along random directions.
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """One use of an op.
 
-    Args:
-      function: a function of the block and arrays; an array per edge holds NaN after the last edge.
+    Attributes:
+      options: of the op.
       reference: a function of the example and float64 arrays.
       shapes: shapes of the arrays.
-      edge_result: whether the result has a row per slot.
+      per_edge: whether the result has a row per slot.
+      optional: whether an implementation may lack it.
+    """
+
+    options: Mapping[str, Any]
+    reference: Reference
+    shapes: Sequence[tuple[int, ...]]
+    per_edge: bool = False
+    optional: bool = False
+
+
+def check(op: str, function: Callable[..., jax.Array]) -> str:
+    """Compares a function with an op.
+
+    Args:
+      op: name of the op.
+      function: takes the arguments of the op.
 
     Returns:
       The line of `jaxgraph.ops.registry.Implementation.check`.
     """
+    lines = []
+    for case in CASES[op]:
+        with (
+            contextlib.suppress(NotImplementedError) if case.optional else contextlib.nullcontext()
+        ):
+            lines.append(_compare(partial(function, **case.options), case))
+    failed = [line for line in lines if line.startswith("failed")]
+    return failed[0] if failed else max(lines, key=lambda line: float(line.split()[-1]))
+
+
+def _compare(function: Callable[..., jax.Array], case: _Case) -> str:
+    """Compares values, and gradients by differences of the reference along random directions.
+
+    An array per edge holds NaN after the last edge.
+    """
     graph, rng = example(), np.random.default_rng(1)
-    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    rows = NUM_EDGES if edge_result else NUM_NODES
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in case.shapes]
+    rows = NUM_EDGES if case.per_edge else NUM_NODES
+    reference = case.reference
 
     def run(*arrays: jax.Array) -> jax.Array:
         padded = [
@@ -178,7 +186,7 @@ def _compare(
     gradients = pull(jnp.asarray(weights, actual.dtype))
     worst = _error(actual, expected)
     for index, gradient in enumerate(gradients):
-        direction = rng.standard_normal(shapes[index])
+        direction = rng.standard_normal(case.shapes[index])
         above, below = (
             [d + sign * STEP * direction if i == index else d for i, d in enumerate(doubles)]
             for sign in (1, -1)
@@ -204,63 +212,12 @@ def _total(reduce: str, graph: Example, x: np.ndarray, weight: np.ndarray) -> np
     return total / counts[:, None] if reduce == "mean" else total
 
 
-def _check_aggregate(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, x, weight, reduce)` for every reduction; see `_compare`."""
-    rows, slots = (NUM_NODES, FEATURES), (NUM_EDGES,)
-    lines = [
-        _compare(partial(_with_reduction, function, reduce), partial(_total, reduce), [rows, slots])
-        for reduce in ("sum", "mean")
-    ]
-    lines += [
-        _compare(
-            lambda block, x, reduce=reduce: function(block, x, None, reduce),
-            partial(_extreme, sign),
-            [rows],
-        )
-        for reduce, sign in (("max", 1.0), ("min", -1.0))
-    ]
-    return _worst(lines)
-
-
-def _worst(lines: Sequence[str]) -> str:
-    failed = [line for line in lines if line.startswith("failed")]
-    return failed[0] if failed else max(lines, key=lambda line: float(line.split()[-1]))
-
-
-def _with_reduction(
-    function: Callable[..., jax.Array], reduce: str, block: Block, x: jax.Array, weight: jax.Array
-) -> jax.Array:
-    return function(block, x, weight, reduce)
-
-
 def _products(graph: Example, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
     return (sender[graph.senders] * receiver[graph.receivers]).sum(-1)
 
 
 def _end_sums(graph: Example, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
     return sender[graph.senders] + receiver[graph.receivers]
-
-
-def _check_sddmm(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, sender, receiver, op)` for both operations; see `_compare`."""
-    shapes = [(NUM_NODES, HEADS, FEATURES)] * 2
-    compare = partial(_compare, shapes=shapes, edge_result=True)
-    lines = [compare(partial(_with_operation, function, "dot"), _products)]
-    # Not all implementations add.
-    with contextlib.suppress(NotImplementedError):
-        lines.append(compare(partial(_with_operation, function, "add"), _end_sums))
-    return _worst(lines)
-
-
-def _with_operation(
-    function: Callable[..., jax.Array], op: str, block: Block, *ends: jax.Array
-) -> jax.Array:
-    return function(block, *ends, op)
-
-
-def _check_edge_softmax(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, logits)`; see `_compare`."""
-    return _compare(function, Example.softmax, [(NUM_EDGES, HEADS)], edge_result=True)
 
 
 def _leaky(values: np.ndarray) -> np.ndarray:
@@ -272,22 +229,10 @@ def _gat(graph: Example, values: np.ndarray, left: np.ndarray, right: np.ndarray
     return graph.sums(alpha[..., None] * values[graph.senders])
 
 
-def _check_gat_attention(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, values, sender_logits, receiver_logits, negative_slope=)`."""
-    shapes = [(NUM_NODES, HEADS, FEATURES), (NUM_NODES, HEADS), (NUM_NODES, HEADS)]
-    return _compare(partial(function, negative_slope=SLOPE), _gat, shapes)
-
-
 def _gatv2(graph: Example, sender: np.ndarray, receiver: np.ndarray, a: np.ndarray) -> np.ndarray:
     hidden = _leaky(sender[graph.senders] + receiver[graph.receivers])
     alpha = graph.softmax((a * hidden).sum(-1))
     return graph.sums(alpha[..., None] * sender[graph.senders])
-
-
-def _check_gatv2_attention(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, sender, receiver, attention, negative_slope=)`."""
-    shapes = [(NUM_NODES, HEADS, FEATURES)] * 2 + [(HEADS, FEATURES)]
-    return _compare(partial(function, negative_slope=SLOPE), _gatv2, shapes)
 
 
 def _dot(graph: Example, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -295,20 +240,25 @@ def _dot(graph: Example, queries: np.ndarray, keys: np.ndarray, values: np.ndarr
     return graph.sums(alpha[..., None] * values[graph.senders])
 
 
-def _check_dot_attention(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, queries, keys, values, scale=)`."""
-    shapes = [(NUM_NODES, HEADS, FEATURES)] * 3
-    return _compare(partial(function, scale=1.0), _dot, shapes)
-
-
-CHECKS: Mapping[str, Callable[[Callable[..., jax.Array]], str]] = MappingProxyType(
+ROWS, WIDE, NUMBERS = (NUM_NODES, FEATURES), (NUM_NODES, HEADS, FEATURES), (NUM_NODES, HEADS)
+CASES: Mapping[str, tuple[_Case, ...]] = MappingProxyType(
     {
-        "aggregate": _check_aggregate,
-        "sddmm": _check_sddmm,
-        "edge_softmax": _check_edge_softmax,
-        "gat_attention": _check_gat_attention,
-        "gatv2_attention": _check_gatv2_attention,
-        "dot_attention": _check_dot_attention,
+        "aggregate": (
+            _Case({"reduce": "sum"}, partial(_total, "sum"), [ROWS, (NUM_EDGES,)]),
+            _Case({"reduce": "mean"}, partial(_total, "mean"), [ROWS, (NUM_EDGES,)]),
+            _Case({"reduce": "max"}, partial(_extreme, 1.0), [ROWS]),
+            _Case({"reduce": "min"}, partial(_extreme, -1.0), [ROWS]),
+        ),
+        "sddmm": (
+            _Case({"op": "dot"}, _products, [WIDE] * 2, per_edge=True),
+            _Case({"op": "add"}, _end_sums, [WIDE] * 2, per_edge=True, optional=True),
+        ),
+        "edge_softmax": (_Case({}, Example.softmax, [(NUM_EDGES, HEADS)], per_edge=True),),
+        "gat_attention": (_Case({"negative_slope": SLOPE}, _gat, [WIDE, NUMBERS, NUMBERS]),),
+        "gatv2_attention": (
+            _Case({"negative_slope": SLOPE}, _gatv2, [WIDE, WIDE, (HEADS, FEATURES)]),
+        ),
+        "dot_attention": (_Case({"scale": 1.0}, _dot, [WIDE] * 3),),
     }
 )
-"""The check of each op, given a function that computes the op; see `_compare`."""
+"""The uses of each op that are compared."""

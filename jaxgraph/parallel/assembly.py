@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from jaxgraph.layout.derived import lanes, row_splits
+from jaxgraph.layout.derived import row_splits
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.manifest import (
@@ -19,7 +18,6 @@ from jaxgraph.layout.manifest import (
     Manifest,
 )
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, RowSplits
-from jaxgraph.ops.xla.lanes import Join, Lanes, LaneTable, RunTable
 from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import NodeTable
@@ -147,14 +145,13 @@ def _edges(arrays: Arrays, manifest: Manifest, edges: str, implementation: str) 
 
 
 def _orientation(arrays: Arrays, manifest: Manifest, prefix: str) -> Orientation:
-    optional = {"edge_ids", "cut", "lanes"}
+    optional = {"edge_ids", "cut"}
     names = {field.name for field in dataclasses.fields(Orientation)} - optional
     tables = {name: arrays[f"{prefix}/{name}"] for name in names}
     return Orientation(
         **tables,
         edge_ids=arrays.get(f"{prefix}/edge_ids"),
         cut=_cut_rows(arrays, manifest, prefix),
-        lanes=_lanes(arrays, prefix),
     )
 
 
@@ -166,30 +163,6 @@ def _cut_rows(arrays: Arrays, manifest: Manifest, prefix: str) -> RowSplits | No
     slots = arrays[f"{prefix}/neighbors"].shape[-1]
     spread = is_spread(slots, row_splits.longest_row(manifest, prefix))
     return RowSplits(**found, partials=found["split_rows"].shape[-1], spread=spread)
-
-
-def _lanes(arrays: Arrays, prefix: str) -> Lanes | None:
-    """The layout of an orientation for XLA, or None where none was derived."""
-    if f"{prefix}/lanes/further/0" not in arrays:
-        return None
-
-    def table(name: str) -> LaneTable:
-        return LaneTable(*(arrays[f"{prefix}/lanes/{name}/{field}"] for field in lanes.FIELDS))
-
-    def run_table(name: str) -> RunTable:
-        return RunTable(*(arrays[f"{prefix}/lanes/{name}/{field}"] for field in lanes.RUN_FIELDS))
-
-    def numbered(name: str, end: str) -> list[str]:
-        names = (f"{name}/{number}" for number in itertools.count())
-        known = itertools.takewhile(lambda each: f"{prefix}/lanes/{each}{end}" in arrays, names)
-        return list(known)
-
-    further = tuple(arrays[f"{prefix}/lanes/{name}"] for name in numbered("further", ""))
-    joins = tuple(
-        Join(run_table(f"{name}/rows"), run_table(f"{name}/runs"))
-        for name in numbered("joins", "/rows/runs")
-    )
-    return Lanes(table("rows"), table("runs"), further, joins)
 
 
 def _column_topology(

@@ -18,7 +18,7 @@ from jaxgraph.ops.core.messages import (
     masked_cotangent,
     with_floating_leaves,
 )
-from jaxgraph.ops.core.reducers import Reducer, cotangent
+from jaxgraph.ops.core.reducers import Reducer
 
 __all__ = ["looks_at_senders"]
 
@@ -70,7 +70,7 @@ def looks_at_senders(
         messages, pull = jax.vjp(evaluate, floating)
         some = jnp.zeros(chunk, jnp.int32)
         keep = reducer.per_edge(some, some, some)
-        gradient = cotangent(reducer, messages, adjoint, keep)
+        gradient = reducer.cotangent(messages, adjoint, keep)
         return pull(masked_cotangent(gradient, messages, some == 0))[0]
 
     examples = chunk_examples(inputs, chunk)

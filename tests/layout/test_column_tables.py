@@ -12,7 +12,7 @@ from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition, partition
-from tests.lanes import compressed_edges, edges_by_receiver, edges_by_sender, placed_parts
+from tests.edge_tables import compressed_edges, edges_by_receiver, edges_by_sender, placed_parts
 from tests.strategies import SMALL_GRAPHS
 from tests.training import crooked_graph
 

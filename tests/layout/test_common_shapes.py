@@ -10,7 +10,7 @@ from jaxgraph.layout.common_shapes import common_shapes
 from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.partition import Partition, partition
-from tests.lanes import check_orientation, placed_parts
+from tests.edge_tables import check_orientation, placed_parts
 from tests.strategies import complete, random_edges
 
 PARTS = 4

@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph import Graph
-from jaxgraph.layout.derived import lanes, row_splits
-from jaxgraph.layout.derived.lanes import lane_sizes
+from jaxgraph.layout.derived import row_splits
 from jaxgraph.layout.derived.row_splits import longest_row
 from jaxgraph.layout.description import describe
 from jaxgraph.layout.fitting import fit, merge, with_headroom
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.survey import survey
 from jaxgraph.partition import Partition
-from tests.lanes import choosing_lanes
 from tests.strategies import assignments, complete, graphs, random_edges
 
 PARTS = 3
@@ -98,55 +96,9 @@ def manifest_alone(*degrees: int) -> Manifest:
     return describe(survey(graph, Partition.from_assignment(np.zeros(50, int), 1), "sar"), 16)
 
 
-def joins(manifest: Manifest) -> tuple[tuple[int, int], ...]:
-    return lane_sizes(manifest).joins["receiver"]
-
-
-def levels(manifest: Manifest) -> tuple[int, ...]:
-    return lane_sizes(manifest).levels["receiver"]
-
-
 def without(manifest: Manifest, *others: Manifest) -> Manifest:
     """The same shapes with the row lengths of some graphs only."""
     return dataclasses.replace(manifest, lengths=tuple(x for m in others for x in m.lengths))
-
-
-def misfits(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
-    pairs = lanes.compare(manifest, pad_to).items()
-    return {name: (mine, theirs) for name, (mine, theirs) in pairs if mine > theirs}
-
-
-@choosing_lanes(4, 4)
-def test_every_join_must_fit():
-    few_deep, many_shallow = manifest_alone(4 * 75), manifest_alone(8, 8, 8, 5)
-    assert joins(few_deep) == ((1, 74), (1, 9), (1, 1))
-    assert joins(many_shallow) == ((4, 4),)
-    common = merge([many_shallow, few_deep])
-    assert joins(common) == ((4, 74), (1, 9), (1, 1))
-    assert merge([few_deep, many_shallow]) == common
-    for manifest in (few_deep, many_shallow):
-        assert fit(manifest, common) == common
-    lacks = misfits(few_deep, without(common, many_shallow))
-    assert lacks["incoming/by_receiver: runs of join 0"] == (74, 4)
-    assert lacks["incoming/by_receiver: rows of join 1"] == (1, 0)
-    lacks = misfits(many_shallow, without(common, few_deep))
-    assert lacks["incoming/by_receiver: rows of join 0"] == (4, 1)
-    with pytest.raises(ValueError, match="by_receiver: rows of join 0 4 > 1"):
-        fit(many_shallow, without(common, few_deep))
-
-
-@choosing_lanes(4, 4, 4, 4)
-def test_every_level_must_fit():
-    many_short, few_long = manifest_alone(5, 6, 7), manifest_alone(9, 16)
-    assert (levels(many_short), levels(few_long)) == ((3, 1), (2, 2))
-    common = merge([many_short, few_long])
-    assert levels(common) == (3, 2)
-    for manifest in (many_short, few_long):
-        assert fit(manifest, common) == common
-    assert levels(with_headroom(common, 0.5)) == (5, 3)
-    for small, large in ((many_short, few_long), (few_long, many_short)):
-        lacks = misfits(small, without(common, large))
-        assert any(name.startswith("incoming/by_receiver: rows of level") for name in lacks)
 
 
 def test_the_longest_row_must_fit():
@@ -168,17 +120,6 @@ def test_rows_and_runs_must_fit(large):
     some = dataclasses.replace(large.lengths[0], more=0.5)
     with pytest.raises(ValueError, match=r"does not fit .*incoming/by_receiver: rows \d+ >"):
         fit(large, dataclasses.replace(large, lengths=(some,)))
-
-
-@choosing_lanes(4, 4)
-def test_headroom_holds_a_row_of_another_join():
-    # 8 further runs are joined at once, 9 are not.
-    before, after = manifest_alone(4 * 9, *[1] * 20), manifest_alone(4 * 10, *[1] * 20)
-    assert len(joins(before)) < len(joins(after))
-    common = with_headroom(before, 0.5)
-    assert fit(after, common) == dataclasses.replace(common, has_padding=True)
-    with pytest.raises(ValueError, match="of join 1"):
-        fit(after, without(common, before))
 
 
 def test_room_behind_the_rows_that_are_sent_is_that_of_the_larger_message():

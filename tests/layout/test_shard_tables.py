@@ -10,7 +10,7 @@ from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.placed import placed_shapes
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition
-from tests.lanes import (
+from tests.edge_tables import (
     Edge,
     check_orientation,
     check_receivers,

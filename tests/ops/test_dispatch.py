@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxgraph import ops
-from jaxgraph.ops import aggregate, dispatch, sddmm
+from jaxgraph.ops import aggregate, dispatch
 from jaxgraph.ops.core.choice import PREFERENCE, unusable
 from jaxgraph.ops.core.edges import with_implementation
 from tests.cpu_kernels import needs_kernels
@@ -56,17 +56,6 @@ def test_weights_that_would_lose_digits_are_left_to_xla() -> None:
 
 
 @needs_kernels
-def test_products_of_a_type_that_no_kernel_takes_are_refused() -> None:
-    half = rows(jnp.float16)
-    with pytest.raises(NotImplementedError, match=r"no kernel of 'cpu'.* float16"):
-        sddmm(BLOCK, half, half, implementation="cpu")
-    with pytest.raises(NotImplementedError, match="no kernel of 'cpu'"):
-        sddmm(BLOCK, rows(), rows(), "add", implementation="cpu")
-    mixed = sddmm(BLOCK, rows(), half, implementation="cpu")
-    assert mixed.dtype == jnp.float32 and mixed.max() == 3.0
-
-
-@needs_kernels
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_op_obeys_what_the_graph_was_placed_for_and_what_it_is_told(case: Case) -> None:
     sizes = {"node": (BLOCK.sender_rows,), "edge": (BLOCK.edge_slots,), "": ()}
@@ -108,13 +97,6 @@ def test_what_is_listed_passes_its_self_check(each: Any) -> None:
     else:
         with pytest.raises(NotImplementedError, match="cannot run"):
             each.check()
-
-
-def test_every_public_op_runs_everywhere() -> None:
-    attentions = {"gat_attention", "gatv2_attention", "dot_attention"}
-    public = {"aggregate", "sddmm", "edge_softmax"} | attentions
-    assert public <= set(ops.__all__)
-    assert {each.op for each in ops.implementations() if each.name == "xla"} == public
 
 
 def test_chosen_without_arguments_is_the_first_available() -> None:

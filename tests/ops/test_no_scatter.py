@@ -1,4 +1,4 @@
-"""No scatter anywhere: not in a traced program, not in an optimised one, forward or backward."""
+"""No scatter and no array of edges and features: in no traced program, and in no compiled one."""
 
 import re
 from collections.abc import Iterator
@@ -108,6 +108,43 @@ def test_no_op_scatters_in_either_direction(name: str) -> None:
         return y, pull(y)
 
     assert scatters(value_and_gradients, *arrays) == set()
+
+
+@pytest.mark.expensive
+@pytest.mark.parametrize("implementation", ["xla", None])
+@pytest.mark.parametrize("backward", [False, True])
+def test_few_rows_of_many_wide_edges_take_little_memory(
+    implementation: Any, backward: bool
+) -> None:
+    """100,000 edges of 65,536 features between 200 nodes."""
+    nodes, features = 200, 1 << 16
+    placed = place_block(complete(*random_edges(nodes, 100_000, seed=0), nodes, "dense"))
+    x = jax.ShapeDtypeStruct((placed.block.receiver_rows, features), jnp.float32)
+
+    def reduce(x: jax.Array) -> jax.Array:
+        return aggregate(placed.block, x, implementation=implementation)
+
+    run = jax.grad(lambda x: (reduce(x) ** 2).sum()) if backward else reduce
+    memory = jax.jit(run).lower(x).compile().memory_analysis()
+    assert memory is not None
+    assert memory.temp_size_in_bytes < 4.5 * x.size * 4
+
+
+@pytest.mark.expensive
+def test_attention_stores_no_array_of_edges_and_features() -> None:
+    nodes, count, heads, features = 512, 8192, 2, 64
+    placed = place_block(complete(*random_edges(nodes, count, seed=1), nodes, "dense"))
+    values = jnp.ones((placed.block.receiver_rows, heads, features))
+    logits = values[..., 0]
+
+    def both(*arrays: jax.Array) -> Any:
+        # Outputs are used twice: by the caller and by the backward.
+        y, pull = jax.vjp(partial(gat_attention, placed.block, **PORTABLE), *arrays)
+        return y, pull(y)
+
+    memory = jax.jit(both).lower(values, logits, logits).compile().memory_analysis()
+    assert memory is not None
+    assert memory.temp_size_in_bytes < count * heads * features * 4
 
 
 def plain_sum(kernel: jax.Array, own: Any) -> jax.Array:

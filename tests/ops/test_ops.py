@@ -10,7 +10,7 @@ from hypothesis import given
 
 from jaxgraph import Graph
 from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.mosaic_gpu import messages
+from pallas_kernels.teams import Launch
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import shared_shapes
 from tests.ops.cases import CASES, Case, on_block, on_shards
@@ -105,7 +105,7 @@ def in_interpreter_cases() -> list[Any]:
 def test_gpu_kernels_in_the_interpreter(
     case: Case, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     found = on_block(case, BY_NAME[name], "mosaic_gpu", np.float32, shared_shapes())
     case.check(BY_NAME[name], found, np.float32)
 

@@ -12,6 +12,8 @@ from jaxgraph.ops.core.randomness import edge_keep_mask
 from pallas_kernels.attention import Attention
 from pallas_kernels.attention_dropout import Dropout, spread_seed
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
+from tests.oracles import edge_ops
+from tests.oracles.edges import Edges
 from tests.pallas_kernels.graphs import Graph, schedule
 
 THRESHOLD, SCALE = 3_000_000_000, 1 / (1 - 3_000_000_000 / 2**32)
@@ -99,35 +101,40 @@ def tables(attention: Attention) -> Tables:
     return Tables(sender, receiver, vector, values)
 
 
-def edge_logits(attention: Attention, seen: Tables, receiver: int, sender: int) -> np.ndarray:
-    """[heads]"""
-    x, z, parameter = seen.sender[sender], seen.receiver[receiver], attention.logits.parameter
+def _ends(over: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Receivers and senders of the edges, in the order of `keep`."""
+    receivers, senders, _ = (np.asarray(each) for each in zip(*over.ends(), strict=True))
+    return receivers, senders
+
+
+def _edge_logits(attention: Attention, x: np.ndarray, z: np.ndarray, vector: Any) -> np.ndarray:
+    """[edges, heads], of the senders' and the receivers' rows."""
+    parameter = attention.logits.parameter
     if attention.logits.kind == DOT:
         return parameter * (x * z).sum(-1)
-    hidden = x + z
-    hidden = np.where(hidden >= 0, hidden, parameter * hidden)
-    return hidden[:, 0] if attention.logits.kind == GAT else (seen.vector * hidden).sum(-1)
+    hidden = np.where(x + z >= 0, x + z, parameter * (x + z))
+    return hidden[..., 0] if attention.logits.kind == GAT else (vector * hidden).sum(-1)
 
 
-def kept(attention: Attention, keep: np.ndarray | None, slot: int) -> np.ndarray:
-    """[heads]: the dropout factors of the coefficients of an edge."""
-    return np.ones(attention.heads) if keep is None else keep[slot] * SCALE
+def _sum_at(rows: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
+    total = np.zeros((count, *values.shape[1:]))
+    np.add.at(total, rows, values)
+    return total
 
 
 def expected_state(attention, over: Graph, before, keep):
     """Maximum, normaliser and sums; edges by receiver, the order of `keep` [slots, heads]."""
-    seen = tables(attention)
-    peak, total, sums = (np.array(part, np.float64) for part in before)
-    sums = sums.reshape(*total.shape, -1)
-    for slot, (receiver, sender, _) in enumerate(over.ends()):
-        logits = edge_logits(attention, seen, receiver, sender)
-        top = np.maximum(peak[receiver], logits)
-        old, new = np.exp(peak[receiver] - top), np.exp(logits - top)
-        peak[receiver], total[receiver] = top, total[receiver] * old + new
-        weights = kept(attention, keep, slot) * new
-        message = weights[:, None] * seen.values[sender]
-        sums[receiver] = sums[receiver] * old[:, None] + message
-    return peak, total, sums.reshape(len(total), -1)
+    seen, (receivers, senders), rows = tables(attention), _ends(over), len(before[0])
+    start, total, sums = (np.array(part, np.float64) for part in before)
+    logits = _edge_logits(attention, seen.sender[senders], seen.receiver[receivers], seen.vector)
+    peak = start.copy()
+    np.maximum.at(peak, receivers, logits)
+    old = np.exp(start - np.where(np.isneginf(peak), 0, peak))
+    powers = np.exp(logits - peak[receivers])
+    weights = powers if keep is None else powers * keep * SCALE
+    sums = sums.reshape(*total.shape, -1) * old[..., None]
+    sums += _sum_at(receivers, weights[..., None] * seen.values[senders], rows)
+    return peak, total * old + _sum_at(receivers, powers, rows), sums.reshape(rows, -1)
 
 
 def transposed(over: Graph, senders: int, longest: int) -> Graph:
@@ -142,50 +149,38 @@ def transposed(over: Graph, senders: int, longest: int) -> Graph:
 
 @dataclasses.dataclass(frozen=True)
 class Gradients:
-    """Gradients of the arrays of an `Attention`, in the shapes of `Tables`, and of its logits."""
+    """Gradients of the arrays of an `Attention`; of GATv2, `sender` has those of the values too."""
 
     sender: np.ndarray
     receiver: np.ndarray
     vector: np.ndarray | None
-    values: np.ndarray
+    values: np.ndarray | None
 
 
 def expected_gradients(attention, over: Graph, gradient, keep) -> Any:
-    """By the derivative of a softmax, row by row, from the gradient of the output."""
-    seen = tables(attention)
-    gradient = np.asarray(gradient, np.float64).reshape(-1, *seen.values.shape[1:])
-    dsender, dreceiver, dvalues = map(np.zeros_like, (seen.sender, seen.receiver, seen.values))
-    dvector = None if seen.vector is None else np.zeros_like(seen.vector)
-    ends = list(enumerate(over.ends()))
-    for row in range(len(over.degrees)):
-        edges = [(slot, sender) for slot, (receiver, sender, _) in ends if receiver == row]
-        if not edges:
-            continue
-        logits = np.stack([edge_logits(attention, seen, row, sender) for _, sender in edges])
-        powers = np.exp(logits - logits.max(0))
-        alpha = powers / powers.sum(0)
-        scales = np.stack([kept(attention, keep, slot) for slot, _ in edges])
-        dalpha = scales * np.stack(
-            [(gradient[row] * seen.values[sender]).sum(-1) for _, sender in edges]
+    """From the gradient of the output."""
+    seen, (receivers, senders) = tables(attention), _ends(over)
+    rows, heads = max(len(seen.sender), len(seen.receiver)), attention.heads
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        values = np.nan_to_num(np.asarray(values, np.float64)).reshape(len(values), heads, -1)
+        return np.pad(values, ((0, rows - len(values)), (0, 0), (0, 0)))
+
+    edges: Any = Edges.of(senders, receivers, rows)
+    kind, vector = attention.logits.kind, np.asarray(seen.vector)
+    sender, receiver, values = map(padded, (seen.sender, seen.receiver, seen.values))
+    options: Any = {"keep": keep, "rate": 0.0 if keep is None else THRESHOLD / 2**32}
+    options["scale" if kind == DOT else "slope"] = attention.logits.parameter
+    if kind == DOT:
+        _, backward = edge_ops.dot_attention(edges, receiver, sender, values, **options)
+        of_receiver, of_sender, of_values = backward(padded(gradient))
+        return Gradients(of_sender, of_receiver, None, of_values)
+    if kind == GAT:
+        _, backward = edge_ops.gat_attention(
+            edges, values, sender[..., 0], receiver[..., 0], **options
         )
-        dlogits = alpha * (dalpha - (alpha * dalpha).sum(0))
-        for (_, sender), weight, change in zip(edges, alpha * scales, dlogits, strict=True):
-            dvalues[sender] += weight[:, None] * gradient[row]
-            _add_logit(attention, seen, (sender, row), change, dsender, dreceiver, dvector)
-    return Gradients(dsender, dreceiver, dvector, dvalues)
-
-
-def _add_logit(attention, seen: Tables, ends, change, dsender, dreceiver, dvector):
-    sender, receiver = ends
-    x, z, parameter = seen.sender[sender], seen.receiver[receiver], attention.logits.parameter
-    change = change[:, None]
-    if attention.logits.kind == DOT:
-        dsender[sender] += parameter * change * z
-        dreceiver[receiver] += parameter * change * x
-        return
-    slope = np.where(x + z >= 0, 1, parameter)
-    if dvector is not None:
-        dvector += change * slope * (x + z)
-    hidden = change * slope * (1 if seen.vector is None else seen.vector)
-    dsender[sender] += hidden
-    dreceiver[receiver] += hidden
+        of_values, of_sender, of_receiver = backward(padded(gradient))
+        return Gradients(of_sender, of_receiver, None, of_values)
+    _, backward = edge_ops.gatv2_attention(edges, sender, receiver, vector, **options)
+    of_sender, of_receiver, of_vector = backward(padded(gradient))
+    return Gradients(of_sender, of_receiver, of_vector, None)

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pallas_kernels.edge_products import edge_products, edge_sums
+from pallas_kernels.edge_products import edge_products
 from tests.pallas_kernels.graphs import graph, in_interpreter
 
 DEGREES, NEIGHBORS = [2, 0, 1, 9, 1], 6
@@ -34,14 +34,3 @@ def test_multiplies_ends_per_head(heads, width, dtype, longest):
         product = x[row].astype(np.float64) * z[neighbor].astype(np.float64)
         expected[slot] = product.reshape(heads, width).sum(1)
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_adds_ends():
-    over = graph(DEGREES, NEIGHBORS, longest=4)
-    x, z = tables(12)
-    before: Any = np.full((over.num_edges + 2, 12), np.nan, np.float32)
-    y = edge_sums(x, z, over.rows, over.neighbors, before, launch=in_interpreter())
-    expected = before.copy()
-    for edge, (row, neighbor, _) in enumerate(over.ends()):
-        expected[edge] = x[row] + z[neighbor]
-    np.testing.assert_array_equal(y, expected)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.extremum import neighbor_extremum, winner_gradient
+from pallas_kernels.extremum import neighbor_extremum
 from tests.pallas_kernels.graphs import graph, in_interpreter
 
 NEIGHBORS = 6
@@ -48,25 +48,3 @@ def test_finds_winners(width, maximum, longest, dtype):
         np.testing.assert_array_equal(best[row], winner)
         wins = (messages == winner) | (np.isnan(messages) & np.isnan(winner))
         np.testing.assert_array_equal(count[row], wins.sum(0))
-
-
-@pytest.mark.expensive
-@pytest.mark.parametrize(("width", "longest"), [(6, 1000), (40, 4)])
-def test_gradient_goes_to_winners(width, longest):
-    receivers = 4
-    over = graph([2, 0, 1, 9, 1], receivers, longest=longest)
-    x, y = table(5, width, 2), table(receivers, width, 3)
-    x[:2, 1] = np.nan
-    y[:2, 1] = np.nan
-    gradient: Any = np.random.default_rng(3).standard_normal((receivers + 1, width))
-    gradient = gradient.astype(np.float32)
-    gradient[-1] = np.nan
-    before: Any = np.ones((6, width), np.float32)
-    total = winner_gradient(
-        x, over.rows, over.neighbors, (y, gradient), before, launch=in_interpreter(cached=CACHED)
-    )
-    expected = before.astype(np.float64)
-    for sender, receiver, _ in over.ends():
-        wins = (x[sender] == y[receiver]) | (np.isnan(x[sender]) & np.isnan(y[receiver]))
-        expected[sender] += np.where(wins, gradient[receiver], 0)
-    np.testing.assert_allclose(total, expected, rtol=1e-5, atol=1e-6)

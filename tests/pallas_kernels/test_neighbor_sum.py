@@ -81,66 +81,8 @@ def test_weighs_messages_per_head(heads, width, by_slot):
     np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
 
 
-def test_no_rows_leave_what_was_there():
-    over = graph([0, 0], 3)
-    x, before = arrays(4, rows=2, neighbors=3)
-    y = neighbor_sum(Neighbors(x, over.neighbors), over.rows, before, launch=in_interpreter())
-    np.testing.assert_array_equal(y, before)
-
-
-@pytest.mark.slow
-def test_what_is_known_to_be_zero_is_not_read():
-    over = graph(DEGREES, 6, longest=4)
-    x, before = arrays(5)
-    before[:] = np.nan
-    before[1] = 3
-    edges = Neighbors(x, over.neighbors)
-    y = neighbor_sum(edges, over.rows, before, fresh=True, launch=in_interpreter())
-    start = np.zeros_like(before)
-    start[1] = 3
-    np.testing.assert_allclose(y[:-1], expected(over, x, start)[:-1], rtol=2e-6, atol=2e-6)
-
-
 def anything(rows: int, columns: int, dtype: str = "float32") -> Any:
     return jax.ShapeDtypeStruct((rows, columns), dtype)
-
-
-@pytest.mark.slow
-def test_every_row_is_written():
-    over = graph(DEGREES, 6, longest=4, every=True)
-    x, _ = arrays(5)
-    edges, start = Neighbors(x, over.neighbors), anything(5, 5)
-    y = neighbor_sum(edges, over.rows, start, fresh=True, launch=in_interpreter())
-    reference = expected(over, x, np.zeros((5, 5)))
-    np.testing.assert_allclose(y, reference, rtol=2e-6, atol=2e-6)
-
-
-def test_neighbors_are_scaled():
-    over = graph(DEGREES, 6, longest=4)
-    x, before = arrays(8)
-    scale: Any = np.random.default_rng(3).standard_normal(7).astype(np.float32)
-    scale[-1] = np.nan
-    weights: Any = np.random.default_rng(2).standard_normal((over.num_edges, 2)).astype("float32")
-    edges = Neighbors(x, over.neighbors, weights, scale=scale)
-    y = neighbor_sum(edges, over.rows, before, launch=in_interpreter())
-    reference = expected(over, x.astype(np.float64) * scale[:, None], before, weights, False)
-    np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
-
-
-@pytest.mark.slow
-def test_numbers_of_edges_are_summed():
-    over = graph(DEGREES, 6, longest=4)
-    _, before = arrays(3)
-    x: Any = np.random.default_rng(4).standard_normal((over.num_edges, 3)).astype(np.float32)
-    own = neighbor_sum(Neighbors(x, None), over.rows, before, launch=in_interpreter())
-    by_slot = Neighbors(x, over.slots)
-    others = neighbor_sum(by_slot, over.rows, before, launch=in_interpreter())
-    sums = [before.astype(np.float64) for _ in range(2)]
-    for edge, (row, _, slot) in enumerate(over.ends()):
-        sums[0][row] += x[edge]
-        sums[1][row] += x[slot]
-    for y, reference in zip((own, others), sums, strict=True):
-        np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.slow

@@ -25,23 +25,12 @@ def test_pieces_are_the_edges_of_long_rows_in_order():
     assert np.ptp(pieces.lengths[:3]) <= 1
 
 
-@pytest.mark.parametrize("degrees", [[], [5, 4, 1]])
-def test_short_rows_are_whole(degrees):
-    values = np.asarray(degrees, np.int64)
-    pieces = cut_rows(values, values, values, longest_piece(int(values.sum())))
-    assert len(pieces.rows) == len(pieces.joined_rows) == 0
-
-
 def test_a_hub_is_cut_so_that_joining_is_short():
     degrees = np.asarray([100_000, *[3] * 1000])
     longest = longest_piece(int(degrees.sum()), 100_000)
     pieces = cut_rows(np.arange(1001), np.cumsum(degrees) - degrees, degrees, longest)
     assert pieces.joined_lengths[0] == len(pieces.rows)
     assert len(pieces.rows) < longest < 1000
-
-
-def test_rows_are_longer_where_all_are_long():
-    assert longest_piece(200_000 * 500) > 5000
 
 
 @pytest.mark.parametrize("slots", [1, 128, 129, 5000, 10_000_000])
@@ -54,9 +43,3 @@ def test_there_is_room_for_all_pieces(slots, one_row):
         degrees = np.asarray([slots])
     pieces = cut_rows(degrees, degrees, degrees, longest)
     assert len(pieces.rows) <= most_pieces(slots, int(degrees.max(initial=0)))
-
-
-def test_there_is_no_room_where_no_row_is_cut():
-    slots = 100_000_000
-    assert most_pieces(slots, longest_piece(slots)) == 0
-    assert most_pieces(slots, longest_piece(slots) + 1) > 0

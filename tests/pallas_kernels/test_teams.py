@@ -42,9 +42,3 @@ def test_lanes_read_16_bytes_where_the_width_allows(width, itemsize, lanes, coun
 def test_each_pass_reads_columns_that_the_cache_holds(edges, rows, width, itemsize, passes):
     teams = teams_for(edges, rows, width, itemsize, Launch())
     assert [(team.first, team.width, team.count) for team in teams] == passes
-
-
-def test_clusters_are_whole():
-    with pytest.raises(ValueError, match="programs=12 blocks do not make whole clusters of 8"):
-        Launch(programs=12)
-    assert Launch(programs=12, cluster=4).without_clusters().cluster == 1

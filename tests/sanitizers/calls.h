@@ -31,17 +31,6 @@ inline BFloat16 Rounded<BFloat16>(double value) {
   return {static_cast<uint16_t>(bits >> 16)};
 }
 
-template <class T>
-double Exact(T value) {
-  return value;
-}
-inline double Exact(BFloat16 value) {
-  const uint32_t bits = uint32_t{value.bits} << 16;
-  float number;
-  std::memcpy(&number, &bits, sizeof(number));
-  return number;
-}
-
 // The results of the calls, by name.
 using Results = std::map<std::string, std::vector<char>>;
 
@@ -80,34 +69,6 @@ class Calls {
     RowProduct();
     TakeRows();
     return std::move(results_);
-  }
-
-  // Whether "weighted sum" equals, to `tolerance` times the sum of the terms' sizes, that of plain
-  // loops over the edges in double precision.
-  bool SumIsRight(const Results& results, double tolerance) const {
-    const int64_t size = heads_ * width_;
-    std::vector<double> sums(graph_.num_nodes * size), sizes(sums);
-    const auto add = [&](int64_t place, double term) {
-      sums[place] += term;
-      sizes[place] += std::abs(term);
-    };
-    for (int64_t c = 0; c < graph_.num_nodes * size; ++c) {
-      if (graph_.missing[c / size]) add(c, Exact(x_[c]));
-    }
-    for (int64_t slot = 0; slot < slots_; ++slot) {
-      const int64_t to = graph_.edges.receivers[slot] * size;
-      const int64_t from = graph_.edges.senders[slot] * size;
-      for (int64_t c = 0; c < size; ++c) {
-        add(to + c, Exact(weights_[slot * heads_ + c / width_]) * Exact(x_[from + c]));
-      }
-    }
-    std::vector<A> y(sums.size());
-    std::memcpy(y.data(), results.at("weighted sum").data(), y.size() * sizeof(A));
-    for (size_t i = 0; i < y.size(); ++i) {
-      // Not `>`, which would accept a NaN.
-      if (!(std::abs(y[i] - sums[i]) <= tolerance * sizes[i])) return false;
-    }
-    return true;
   }
 
  private:

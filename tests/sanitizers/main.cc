@@ -38,7 +38,7 @@ int CountDifferences(const Results& results, const Results& expected, const std:
 }
 
 template <class T>
-int CheckThreadCounts(const Graph& graph, Size size, double tolerance, const std::string& name) {
+int CheckThreadCounts(const Graph& graph, Size size, const std::string& name) {
   Calls<T> calls(graph, size.heads, size.width);
   Results expected;
   int failures = 0;
@@ -52,10 +52,6 @@ int CheckThreadCounts(const Graph& graph, Size size, double tolerance, const std
       failures += CountDifferences(results, expected, name + std::to_string(num_threads));
     }
   }
-  if (!calls.SumIsRight(expected, tolerance)) {
-    std::printf("%s1: the weighted sum is wrong\n", name.c_str());
-    ++failures;
-  }
   return failures;
 }
 
@@ -64,14 +60,14 @@ int CheckSize(Size size, std::mt19937& random) {
       std::clamp(kHubNumbers / (size.heads * size.width), kFewestHubEdges, kMostHubEdges);
   const Graph graph = MakeGraph(kNumNodes, hub_edges, 2 * kNumNodes, random);
   const std::string name = std::to_string(size.heads) + "x" + std::to_string(size.width);
-  return CheckThreadCounts<float>(graph, size, 1e-4, "float " + name + ", threads: ") +
-         CheckThreadCounts<double>(graph, size, 1e-12, "double " + name + ", threads: ") +
-         CheckThreadCounts<BFloat16>(graph, size, 1e-4, "bfloat16 " + name + ", threads: ");
+  return CheckThreadCounts<float>(graph, size, "float " + name + ", threads: ") +
+         CheckThreadCounts<double>(graph, size, "double " + name + ", threads: ") +
+         CheckThreadCounts<BFloat16>(graph, size, "bfloat16 " + name + ", threads: ");
 }
 
 int CheckNoEdges(std::mt19937& random) {
   const Graph graph = MakeGraph(5, 0, 0, random);
-  return CheckThreadCounts<float>(graph, {3, 7}, 0, "no edges, threads: ");
+  return CheckThreadCounts<float>(graph, {3, 7}, "no edges, threads: ");
 }
 
 // Concurrent calls on the pool's own threads, like those of the devices of a mesh.

@@ -11,16 +11,6 @@ import numpy as np
 
 from jaxgraph.layout.row_lengths import RowLengths
 
-__all__ = [
-    "PIECE",
-    "SMALLEST_CHUNK",
-    "choose_chunk",
-    "choose_longest",
-    "count_chunks",
-    "count_runs",
-    "heavy_rows",
-]
-
 PIECE = 4
 """Edges of a row that a chunk takes: a larger number leaves more lanes without an edge."""
 CHUNK_OVERHEAD = 512

@@ -12,8 +12,6 @@ from jaxgraph.layout.derived.orientations import fill
 from jaxgraph.layout.manifest import FEATURES, VALUES, Arrays, Manifest, Shapes
 from jaxgraph.partition.sorting import counting_argsort
 
-__all__ = ["arrays", "shapes"]
-
 _BY_ROW, _BY_COLUMN = f"{FEATURES}/by_receiver", f"{FEATURES}/by_sender"
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from jaxgraph.layout.index_check import part_error
 from jaxgraph.layout.manifest import Arrays, Shapes, fill_value
 
-__all__ = ["by_orientation", "fill", "orientations", "tables_of"]
-
 _POINTERS = "/compressed_ptr"
 _ALIGNMENT = 64
 """Bytes. JAX copies arrays that start elsewhere."""

@@ -15,8 +15,6 @@ from jaxgraph.layout.index_check import part_error
 from jaxgraph.layout.manifest import FEATURES, Arrays, Manifest, Shapes
 from pallas_kernels.schedule import SHORTEST, Pieces, cut_rows, longest_piece, most_pieces
 
-__all__ = ["FIELDS", "arrays", "compare", "longest_row", "shapes", "split_rows"]
-
 _WHOLE = ("whole_rows", "whole_starts", "whole_lengths")
 _PER_GROUP = ("counts", "longest")
 _POINTERS = ("whole_ptr", "split_ptr", "row_ptr")

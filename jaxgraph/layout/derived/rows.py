@@ -26,16 +26,6 @@ from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, FEATURES, Arrays, M
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
 from jaxgraph.partition.sorting import counting_argsort
 
-__all__ = [
-    "EdgeSizes",
-    "RowSizes",
-    "arrays",
-    "compare",
-    "edge_sizes",
-    "shapes",
-    "visited_rows",
-]
-
 _VISITED = ("rows", "starts", "degrees")
 
 

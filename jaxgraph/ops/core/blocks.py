@@ -14,8 +14,6 @@ from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["Block"]
-
 Pytree = Any
 
 

@@ -22,17 +22,6 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.cpu.messages import cpu_stages
-from jaxgraph.ops.xla.whole_graph import WholeGraph, fits_whole
-
-__all__ = [
-    "PREFERENCE",
-    "check_name",
-    "choose_stages",
-    "default_platform",
-    "has_kernel",
-    "unusable",
-    "usable_implementation",
-]
 
 PREFERENCE = ("mosaic_gpu", "cpu", "xla")
 """The names of implementations, in the order in which they are tried."""
@@ -141,9 +130,7 @@ def choose_stages(
                 f"the shard, [{slots}, ...], as shard.edges has"
             )
     plain = Stages(message, reducer, edges.chunk)
-    if kernel := _kernel(edges.implementation, plain, inputs):
-        return kernel
-    return WholeGraph(**vars(plain)) if fits_whole(edges, message, reducer, inputs) else plain
+    return _kernel(edges.implementation, plain, inputs) or plain
 
 
 def has_kernel(implementation: str, message: MessageFn, reducer: Reducer, inputs: Inputs) -> bool:

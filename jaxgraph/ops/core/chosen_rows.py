@@ -8,8 +8,6 @@ import jax
 
 from jaxgraph.ops.cpu.calls import taken_rows
 
-__all__ = ["chosen_rows", "is_wide"]
-
 _WIDE_ROW = 128
 """Bytes from which on the CPU kernel copies a row faster than XLA."""
 

@@ -25,8 +25,6 @@ from jax.extend import core
 
 from jaxgraph.ops.core.edges import match_variation, varying_axes
 
-__all__ = ["CALLS", "VALUE_CALLS", "evaluate", "hoist", "trace_message"]
-
 Pytree = Any
 
 

@@ -21,8 +21,6 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxgraph.ops.core.edges import with_implementation
 
-__all__ = ["custom_vjp", "differentiated_as", "forward_of", "with_portable_tangents"]
-
 Pytree = Any
 
 _FORWARD = (
@@ -118,16 +116,15 @@ def differentiated_as(
 
 
 def with_portable_tangents(
-    compute: Callable[[Pytree, Pytree], Pytree],
-    portable: Callable[[Pytree, Pytree], Pytree] | None = None,
+    compute: Callable[[Pytree, Pytree], Pytree], portable: Callable[[Pytree, Pytree], Pytree]
 ) -> Callable[[Pytree, Pytree], Pytree]:
     """Makes a function that calls kernels differentiable in forward mode: XLA computes tangents.
 
     Args:
       compute: `compute(fixed, moving)`, the value; `fixed` holds the edges with their
         implementation, and nothing that is differentiated.
-      portable: computes the same of edges that XLA reduces. It may return the first of a tuple of
-        results alone: nothing reads the tangents of the others. None: `compute`.
+      portable: computes the first of the tuple of results, of edges that XLA reduces: nothing reads
+        the tangents of the others.
 
     Returns:
       The function.
@@ -141,13 +138,9 @@ def with_portable_tangents(
     def tangents(primals: Any, directions: Any) -> tuple[Pytree, Pytree]:
         fixed, moving = primals
         results = run(fixed, moving)
-        on_xla = functools.partial(portable or compute, with_implementation(fixed, "xla"))
+        on_xla = functools.partial(portable, with_implementation(fixed, "xla"))
         found = jax.jvp(on_xla, (moving,), (directions[1],))[1]
-        if portable is None:
-            return results, found
-        some, *others = results
-        del some
-        return results, (found, *jax.tree.map(_no_tangent, others))
+        return results, (found, *jax.tree.map(_no_tangent, list(results[1:])))
 
     return run
 

@@ -27,8 +27,6 @@ from jaxgraph.ops.core.propagation import (
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.stored import stored_for, when_ready
 
-__all__ = ["known_after", "propagate_derived"]
-
 Pytree = Any
 
 
@@ -99,8 +97,7 @@ def _backward(message, inputs_of, keep, residuals, gradient):
     is_kept = kept_inputs is not None
     after = when_ready(gradient)
     inputs = kept_inputs.restored() if is_kept else _make_inputs(inputs_of, values, after)
-    parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
-    wanted = Wanted(*(bool(floating_leaves(part)) for part in parts))
+    wanted = Wanted(*(bool(floating_leaves(part)) for part in inputs.parts))
     grads = pulled(message, wanted, schedule, reducer, inputs, (outputs, kept), gradient)
     gradients = iter(_pull_back(inputs_of, values, is_wanted.value, cotangents(inputs, grads)))
     return None, None, *(next(gradients) if wanted else None for wanted in is_wanted.value)

@@ -30,8 +30,6 @@ from jaxgraph.ops.core.reducers import Sum
 if TYPE_CHECKING:
     from jaxgraph.ops.dispatch import Neighborhood
 
-__all__ = ["EdgeOutputs", "edge_outputs", "sum_of_outputs"]
-
 Pytree = Any
 
 

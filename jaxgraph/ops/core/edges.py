@@ -15,9 +15,6 @@ of a block stays in place until its longest row ends, and is then written to con
 rows. Rows of high degree ("heavy" rows, the first compact ones) are cut into *runs* of edges, which
 are reduced like rows, after the compact rows; at the end the results of a row's runs are merged.
 
-Where one device holds all edges of a graph, placed for XLA, `jaxgraph.ops.xla.whole_graph` needs no
-loop over blocks.
-
 Values per edge are computed slot after slot. Trip counts are data, so a device does the
 work of its own edges, not of the largest shard's.
 """
@@ -34,22 +31,7 @@ from jax import lax
 
 from jaxgraph.ops.core.rows import entry_at, rows_from, take_rows, with_rows_from
 from jaxgraph.ops.core.stored import stored_branch
-from jaxgraph.ops.xla.lanes import Lanes
 from pallas_kernels.pytrees import pytree
-
-__all__ = [
-    "EdgeChunk",
-    "EdgeGroup",
-    "EdgeGroups",
-    "Orientation",
-    "RowSplits",
-    "by_row",
-    "match_variation",
-    "varying_axes",
-    "visit_rows",
-    "visit_slots",
-    "with_implementation",
-]
 
 Pytree = Any
 
@@ -145,8 +127,6 @@ class Orientation:
         after the last row, the number of edges.
       cut: the order and splits of rows for GPU kernels; None: they read the compressed rows,
         slower.
-      lanes: the layout in which XLA reduces all rows together, where these are all edges of a graph
-        (see `jaxgraph.ops.xla.whole_graph`); None: XLA reduces a block at a time.
     """
 
     neighbors: jax.Array
@@ -161,7 +141,6 @@ class Orientation:
     compressed_rows: jax.Array
     compressed_starts: jax.Array
     cut: RowSplits | None = None
-    lanes: Lanes | None = None
 
 
 @pytree

@@ -20,8 +20,6 @@ from jax.extend import core
 from jaxgraph.ops.core.closures import VALUE_CALLS
 from jaxgraph.ops.core.message_programs import inner_jaxprs
 
-__all__ = ["LOADS", "OPERATIONS", "Instruction", "Load", "RegisterProgram", "compiled"]
-
 Pytree = Any
 LOADS = ("row", "neighbor", "parameter", "edge", "constant")
 OPERATIONS = (

@@ -23,8 +23,6 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn, chunk_examples, evalua
 from jaxgraph.ops.core.reducers import Extremum, Sum, empty_rows, masked, share_of
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["ClassExtremum", "ClassedMessage", "count_winners", "extremum_of"]
-
 Pytree = Any
 Words = tuple[jax.Array, jax.Array]
 """Two words of a fingerprint, uint32 [edges] or [rows, ...] each."""
@@ -167,9 +165,7 @@ class ClassExtremum(Extremum):
         shares = map(share_of, jax.tree.leaves(gradient), counts)
         return [(share, *words) for share, words in zip(shares, classes, strict=True)]
 
-    def spread(
-        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
-    ) -> Pytree:
+    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         leaves, classes = _flat(messages)
         gradients = [
             jnp.where(_same(_spread(own, leaf), won), share, 0)

@@ -16,8 +16,6 @@ from jaxgraph.ops.core.stored import when_ready
 if TYPE_CHECKING:
     from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["KernelStages", "all_edges"]
-
 Pytree = Any
 
 
@@ -84,8 +82,7 @@ class KernelStages(Stages):
         grads = match_variation(grads, (block.edges, inputs, adjoint, self.reducer))
         nothing = Inputs([], [], [], [])
         pulled = self.pull_over(all_edges(block), inputs, adjoint, wanted, nothing)
-        parts = ("params", "sender", "receiver", "edge")
-        return Inputs(*(getattr(pulled, part) or getattr(grads, part) for part in parts))
+        return Inputs(*(new or old for new, old in zip(pulled.parts, grads.parts, strict=True)))
 
     def pull_group(
         self,

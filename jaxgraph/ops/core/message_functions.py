@@ -16,18 +16,6 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
 
-__all__ = [
-    "DotMessage",
-    "GatMessage",
-    "GatV2Message",
-    "dot_message",
-    "gat_message",
-    "gatv2_message",
-    "sum_message",
-    "sum_of_ends",
-    "weighted_message",
-]
-
 Pytree = Any
 MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
 
@@ -81,7 +69,17 @@ def sum_of_ends(params: Pytree, sender: jax.Array, receiver: jax.Array, edge: Py
 
 @dataclasses.dataclass(frozen=True)
 class GatMessage:
-    """The message function of GAT's attention; see `gat_message`."""
+    """m_ij = (leaky_relu(l_j + r_i), v_j): logits and values of GAT's attention.
+
+    Attributes:
+      negative_slope: slope of the leaky ReLU.
+
+    Takes sender `(values [edges, heads, features], logits [edges, heads])` and receiver
+    logits [edges, heads].
+
+    References:
+      Velickovic et al., "Graph attention networks", 2018, equation 3.
+    """
 
     negative_slope: float
 
@@ -92,44 +90,23 @@ class GatMessage:
         receiver: jax.Array,
         edge: Pytree,
     ) -> tuple[jax.Array, jax.Array]:
-        logits, values = self.without_activation(params, sender, receiver, edge)
-        return jax.nn.leaky_relu(logits, self.negative_slope), values
-
-    def without_activation(
-        self,
-        params: Pytree,
-        sender: tuple[jax.Array, jax.Array],
-        receiver: jax.Array,
-        edge: Pytree,
-    ) -> tuple[jax.Array, jax.Array]:
-        """(l_j + r_i, v_j)."""
         values, sender_logits = sender
-        return to_accumulation(sender_logits) + to_accumulation(receiver), values
-
-    def pulled_activation(self, logits: jax.Array, gradient: jax.Array) -> jax.Array:
-        """The gradient of l_j + r_i, given that of its leaky ReLU."""
-        return jnp.where(logits >= 0, gradient, self.negative_slope * gradient)
-
-
-def gat_message(negative_slope: float) -> MessageFn:
-    """m_ij = (leaky_relu(l_j + r_i), v_j): logits and values of GAT's attention.
-
-    Args:
-      negative_slope: slope of the leaky ReLU.
-
-    Returns:
-      A function of sender `(values [edges, heads, features], logits [edges, heads])` and receiver
-      logits [edges, heads]. Equal slopes give equal functions.
-
-    References:
-      Velickovic et al., "Graph attention networks", 2018, equation 3.
-    """
-    return GatMessage(float(negative_slope))
+        logits = to_accumulation(sender_logits) + to_accumulation(receiver)
+        return jax.nn.leaky_relu(logits, self.negative_slope), values
 
 
 @dataclasses.dataclass(frozen=True)
 class GatV2Message:
-    """The message function of GATv2's attention; see `gatv2_message`."""
+    """m_ij = (<a, leaky_relu(s_j + r_i)>, s_j): logits and values of GATv2's attention.
+
+    Attributes:
+      negative_slope: slope of the leaky ReLU.
+
+    Takes params a [heads, features], sender and receiver [edges, heads, features].
+
+    References:
+      Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
+    """
 
     negative_slope: float
 
@@ -141,25 +118,18 @@ class GatV2Message:
         return jnp.sum(to_accumulation(params)[None] * hidden, -1), sender
 
 
-def gatv2_message(negative_slope: float) -> MessageFn:
-    """m_ij = (<a, leaky_relu(s_j + r_i)>, s_j): logits and values of GATv2's attention.
-
-    Args:
-      negative_slope: slope of the leaky ReLU.
-
-    Returns:
-      A function of params a [heads, features], sender and receiver [edges, heads, features]. Equal
-      slopes give equal functions.
-
-    References:
-      Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
-    """
-    return GatV2Message(float(negative_slope))
-
-
 @dataclasses.dataclass(frozen=True)
 class DotMessage:
-    """The message function of dot-product attention; see `dot_message`."""
+    """m_ij = (scale <q_i, k_j>, v_j): logits and values of dot-product attention.
+
+    Attributes:
+      scale: factor of the products.
+
+    Takes sender `(keys, values)` and receiver queries, each [edges, heads, features].
+
+    References:
+      Vaswani et al., "Attention is all you need", 2017, equation 1.
+    """
 
     scale: float
 
@@ -173,19 +143,3 @@ class DotMessage:
         keys, values = sender
         products = to_accumulation(keys) * to_accumulation(receiver)
         return self.scale * jnp.sum(products, -1), values
-
-
-def dot_message(scale: float) -> MessageFn:
-    """m_ij = (scale <q_i, k_j>, v_j): logits and values of dot-product attention.
-
-    Args:
-      scale: factor of the products.
-
-    Returns:
-      A function of sender `(keys, values)` and receiver queries, each [edges, heads, features].
-      Equal scales give equal functions.
-
-    References:
-      Vaswani et al., "Attention is all you need", 2017, equation 1.
-    """
-    return DotMessage(float(scale))

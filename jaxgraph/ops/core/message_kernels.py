@@ -1,14 +1,16 @@
-"""Reductions of the library's own messages by the kernels of one implementation."""
+"""Reductions of the library's own messages by the kernels of one implementation.
+
+`calls` is the module with these kernels as functions of arrays: `jaxgraph.ops.cpu.calls`, or
+`jaxgraph.ops.mosaic_gpu.calls`, which has `neighbor_mean`, `edge_sums` and `edge_total` too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxgraph.ops.core.edge_outputs import EdgeOutputs
 from jaxgraph.ops.core.edges import EdgeGroup, match_variation
@@ -22,35 +24,10 @@ from jaxgraph.ops.core.stages import Stages
 if TYPE_CHECKING:
     from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["Calls", "message_stages"]
-
 Pytree = Any
 
 
-@dataclasses.dataclass(frozen=True)
-class Calls:
-    """The kernels of one implementation, as functions of arrays.
-
-    Attributes:
-      types: the dtypes that they take.
-      neighbor_sum, edge_products, neighbor_extremum, winner_gradient: as in
-        `jaxgraph.ops.cpu.calls`.
-      neighbor_mean: as in `jaxgraph.ops.mosaic_gpu.calls`, for use with the `neighbor_sum` of that
-        module; None: sums are divided afterwards.
-      edge_sums, edge_total: as there; both or none.
-    """
-
-    types: tuple[np.dtype, ...]
-    neighbor_sum: Callable[..., jax.Array]
-    edge_products: Callable[..., jax.Array]
-    neighbor_extremum: Callable[..., tuple[jax.Array, jax.Array]]
-    winner_gradient: Callable[..., jax.Array]
-    neighbor_mean: Callable[..., tuple[jax.Array, jax.Array]] | None = None
-    edge_sums: Callable[..., jax.Array] | None = None
-    edge_total: Callable[..., jax.Array] | None = None
-
-
-def message_stages(calls: Calls, plain: Stages, inputs: Inputs) -> KernelStages | None:
+def message_stages(calls: Any, plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The kernels that sum messages or take their maximum or minimum.
 
     Args:
@@ -62,18 +39,18 @@ def message_stages(calls: Calls, plain: Stages, inputs: Inputs) -> KernelStages 
       The stages, or None: there is no kernel for them.
     """
     leaves = jax.tree.leaves(inputs.sender)
-    if not leaves or any(leaf.dtype not in calls.types for leaf in leaves):
+    if not leaves or any(leaf.dtype not in calls.KERNEL_TYPES for leaf in leaves):
         return None
     kind = _kind(calls, plain, inputs)
     return kind and kind(**vars(plain), calls=calls)
 
 
-def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_CallStages] | None:
+def _kind(calls: Any, plain: Stages, inputs: Inputs) -> type[_CallStages] | None:
     message, reducer = plain.message, plain.reducer
     if isinstance(message, EdgeOutputs):
         types = {leaf.dtype for leaf in jax.tree.leaves(inputs.receiver)}
-        is_known = message.function is sum_of_ends and types <= set(calls.types)
-        return _EndSums if is_known and calls.edge_sums is not None else None
+        is_known = message.function is sum_of_ends and types <= set(calls.KERNEL_TYPES)
+        return _EndSums if is_known and hasattr(calls, "edge_sums") else None
     is_one = hasattr(inputs.sender, "dtype")
     if isinstance(reducer, Sum):
         weighs = message is weighted_message and _exact(calls, inputs)
@@ -81,15 +58,15 @@ def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_CallStages] | No
             return None
         if not isinstance(reducer, Mean):
             return _Sums
-        return _FusedMeans if is_one and calls.neighbor_mean is not None else _Means
+        return _FusedMeans if is_one and hasattr(calls, "neighbor_mean") else _Means
     is_extremum = message is sum_message and isinstance(reducer, Extremum)
     return _Extrema if is_extremum and len(jax.tree.leaves(inputs.sender)) == 1 else None
 
 
-def _exact(calls: Calls, inputs: Inputs) -> bool:
+def _exact(calls: Any, inputs: Inputs) -> bool:
     """True where kernels support the weights, and the accumulation type of x holds them exactly."""
     kept, weights = accumulation_dtype(inputs.sender.dtype), inputs.edge.dtype
-    return weights in calls.types and jnp.promote_types(kept, weights) == kept
+    return weights in calls.KERNEL_TYPES and jnp.promote_types(kept, weights) == kept
 
 
 def _continued(before: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array | None]:
@@ -101,7 +78,7 @@ def _continued(before: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Arr
 class _CallStages(KernelStages):
     """Base of the stages that the kernels of `calls` compute."""
 
-    calls: Calls
+    calls: Any
 
 
 class _Sums(_CallStages):
@@ -150,7 +127,7 @@ class _Sums(_CallStages):
 
 
 def _weight_gradient(
-    calls: Calls,
+    calls: Any,
     over: EdgeGroup,
     x: jax.Array,
     weights: jax.Array,
@@ -185,10 +162,8 @@ class _FusedMeans(_Means):
     """The mean, divided inside the kernel; the pull divides inside the kernel too."""
 
     def reduce(self, block: Block, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
-        mean = self.calls.neighbor_mean
-        assert mean is not None
-        rows = block.edges.by_receiver.position.shape[0]
-        return mean(all_edges(block), inputs.sender, rows, weights=self._weights(inputs))
+        rows, weights = block.edges.by_receiver.position.shape[0], self._weights(inputs)
+        return self.calls.neighbor_mean(all_edges(block), inputs.sender, rows, weights=weights)
 
     def finish(self, state: Pytree, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
         outputs, count = Mean().finish(state, inputs.sender)
@@ -258,7 +233,6 @@ class _EndSums(_CallStages):
     def pull_over(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
     ) -> Inputs:
-        assert self.calls.edge_sums is not None and self.calls.edge_total is not None
         _, gradient = inputs.edge
         found = before
         if wanted.edge:

@@ -8,8 +8,6 @@ from typing import Any
 import jax.numpy as jnp
 from jax.extend import core
 
-__all__ = ["inner_jaxprs", "needed_inputs", "rounds_alike"]
-
 _COPIES = frozenset(
     (
         *("abs", "clamp", "cummax", "cummin", "iota", "max", "min", "neg", "reduce_max"),

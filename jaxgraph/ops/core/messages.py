@@ -28,34 +28,10 @@ from jaxgraph.ops.core.edges import (
     visit_slots,
 )
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.core.reducers import Reducer, Sum, cotangent, masked
+from jaxgraph.ops.core.reducers import Reducer, Sum, masked
 from jaxgraph.ops.core.rows import entry_at, rows_from, take_rows, with_rows_from
 from jaxgraph.ops.core.stored import when_ready
 from pallas_kernels.pytrees import pytree
-
-__all__ = [
-    "Inputs",
-    "Pullback",
-    "Wanted",
-    "add_rows",
-    "at_edges",
-    "chunk_examples",
-    "evaluate_message",
-    "finish_messages",
-    "floating_leaves",
-    "masked_cotangent",
-    "merge_rows",
-    "message_shapes",
-    "per_edge",
-    "pull_chunk",
-    "pull_edges",
-    "pull_lane",
-    "pull_messages",
-    "reduce_messages",
-    "start_after",
-    "with_floating_leaves",
-    "zero_totals",
-]
 
 Pytree = Any
 MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
@@ -76,6 +52,11 @@ class Inputs:
     sender: Pytree
     receiver: Pytree
     edge: Pytree
+
+    @property
+    def parts(self) -> tuple[Pytree, ...]:
+        """All four."""
+        return self.params, self.sender, self.receiver, self.edge
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,8 +134,7 @@ def evaluate_message(message: MessageFn, inputs: Inputs) -> Pytree:
     Otherwise a message that reads no input, such as a 1 per edge, and its gradient would be the
     same on all devices.
     """
-    messages = message(inputs.params, inputs.sender, inputs.receiver, inputs.edge)
-    return match_variation(messages, inputs)
+    return match_variation(message(*inputs.parts), inputs)
 
 
 def per_edge(
@@ -227,22 +207,6 @@ def reduce_messages(
 def start_after(tree: Pytree, after: jax.Array) -> Pytree:
     """`tree` plus 0, computed only after `after` is known (see `when_ready`)."""
     return jax.tree.map(lambda leaf: leaf + after.astype(leaf.dtype), tree)
-
-
-def finish_messages(
-    message: MessageFn, reducer: Reducer, inputs: Inputs, chunk: int, state: Pytree
-) -> tuple[Pytree, Pytree]:
-    """Computes the outputs, and the residuals, from a state of all messages.
-
-    Args:
-      message, reducer, inputs: as for `reduce_messages`.
-      chunk: number of edges in a call of the message function.
-      state: the reducer's state.
-
-    Returns:
-      Outputs in the type of the messages, and residuals.
-    """
-    return reducer.finish(state, message_shapes(message, inputs, chunk))
 
 
 def merge_rows(reducer: Reducer, state: Pytree, first: jax.Array, addend: Pytree) -> Pytree:
@@ -365,60 +329,16 @@ def pull_chunk(
     mask: jax.Array,
 ) -> Inputs:
     """Gradients of the floating leaves of `inputs`, as lists; zero in lanes without an edge."""
-    floating = Inputs(
-        floating_leaves(inputs.params),
-        floating_leaves(inputs.sender),
-        floating_leaves(inputs.receiver),
-        floating_leaves(inputs.edge),
-    )
+    floating = Inputs(*map(floating_leaves, inputs.parts))
 
     def evaluate(floating: Inputs) -> Pytree:
-        return evaluate_message(
-            message,
-            Inputs(
-                with_floating_leaves(inputs.params, floating.params),
-                with_floating_leaves(inputs.sender, floating.sender),
-                with_floating_leaves(inputs.receiver, floating.receiver),
-                with_floating_leaves(inputs.edge, floating.edge),
-            ),
-        )
+        seen = Inputs(*map(with_floating_leaves, inputs.parts, floating.parts))
+        return evaluate_message(message, seen)
 
     # A replicated parameter would get its gradient summed over the mesh inside the loop.
     floating = match_variation(floating, (inputs, adjoint))
     messages, pull = jax.vjp(evaluate, floating)
-    gradient = cotangent(reducer, messages, adjoint, keep)
-    return pull(masked_cotangent(gradient, messages, mask))[0]
-
-
-def pull_lane(
-    message: MessageFn,
-    reducer: Reducer,
-    side: str,
-    inputs: Inputs,
-    adjoint: Pytree,
-    keep: jax.Array | None,
-    mask: jax.Array,
-    weights: Pytree,
-) -> list[jax.Array]:
-    """Gradients of the floating leaves at one end of some edges.
-
-    Args:
-      message, reducer, inputs, adjoint, keep, mask: as for `pull_chunk`.
-      side: "sender" or "receiver".
-      weights: the result of `reducer.weigh` for the edges.
-
-    Returns:
-      Gradients [edges, ...], zero where there is no edge.
-    """
-    ends = getattr(inputs, side)
-
-    def evaluate(floating: list[jax.Array]) -> Pytree:
-        seen = dataclasses.replace(inputs, **{side: with_floating_leaves(ends, floating)})
-        return evaluate_message(message, seen)
-
-    floating = match_variation(floating_leaves(ends), (inputs, adjoint))
-    messages, pull = jax.vjp(evaluate, floating)
-    gradient = reducer.spread(messages, adjoint, keep, weights)
+    gradient = reducer.cotangent(messages, adjoint, keep)
     return pull(masked_cotangent(gradient, messages, mask))[0]
 
 

@@ -14,8 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["accumulation_dtype", "inner_product", "inner_products_of_heads", "to_accumulation"]
-
 _FEW_FEATURES = 64
 """Features of a head up to which one product of whole rows is faster than one per head."""
 

@@ -30,8 +30,6 @@ from jaxgraph.ops.core.stages import Stages
 if TYPE_CHECKING:
     from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["ProgramTables", "RunProgram", "program_stages"]
-
 Pytree = Any
 _PARTS = ("params", "sender", "receiver", "edge")
 _ALL = Wanted(params=True, sender=True, receiver=True, edge=True)

@@ -27,15 +27,6 @@ from jaxgraph.ops.core.reducers import Extremum, Reducer
 from jaxgraph.ops.core.stored import computed_once, stored_for
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "REDUCED",
-    "Schedule",
-    "Stored",
-    "cotangents_of",
-    "propagate_by",
-    "pull_once",
-]
-
 REDUCED = "reduced_messages"
 """Checkpoint name of the outputs of a reduction of messages and of its residuals."""
 
@@ -284,8 +275,7 @@ def wanted_gradients(inputs: Inputs) -> Wanted:
         leaves = jax.tree.leaves(tree, is_leaf=_is_primal)
         return any(leaf.perturbed for leaf in leaves if _is_primal(leaf))
 
-    parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
-    return Wanted(*(any_perturbed(part) for part in parts))
+    return Wanted(*map(any_perturbed, inputs.parts))
 
 
 def materialize(gradient: Pytree, outputs: Pytree) -> Pytree:
@@ -303,8 +293,7 @@ def _is_zero(leaf: Any) -> bool:
 
 def cotangents(inputs: Inputs, grads: Inputs) -> Inputs:
     """Gradients of all leaves of `inputs` from those of the floating leaves."""
-    parts = ("params", "sender", "receiver", "edge")
-    return Inputs(*(cotangents_of(getattr(inputs, part), getattr(grads, part)) for part in parts))
+    return Inputs(*map(cotangents_of, inputs.parts, grads.parts))
 
 
 def cotangents_of(tree: Pytree, floating: list[jax.Array]) -> Pytree:

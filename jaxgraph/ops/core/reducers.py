@@ -25,19 +25,6 @@ from jaxgraph.ops.core.precision import (
 from jaxgraph.ops.core.stored import stored
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "Extremum",
-    "HeadMean",
-    "Mean",
-    "Normalizer",
-    "Reducer",
-    "Softmax",
-    "Sum",
-    "cotangent",
-    "kept_of_softmax",
-    "masked",
-]
-
 Pytree = Any
 
 
@@ -64,15 +51,6 @@ class Reducer(Protocol):
         """`state` [rows, ...] after lifted messages, given as [rows, lanes of a row, ...]."""
         ...
 
-    def fold_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
-        """The state of rows after one edge of each lane.
-
-        `lanes` holds the result of `lift` for each lane, [rows, ...], and `flat` the same in one
-        tree, [lanes * rows, ...]. A reducer reads each number in one of the two, in `flat` where
-        edges have few numbers, so that XLA stores no more than these.
-        """
-        ...
-
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         """The outputs, in the type of the messages, and the residuals of the state."""
         ...
@@ -81,14 +59,8 @@ class Reducer(Protocol):
         """The arrays per receiver that the backward computes before it visits any edge."""
         ...
 
-    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
-        """A few numbers per edge that `spread` needs."""
-        ...
-
-    def spread(
-        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
-    ) -> Pytree:
-        """The gradient of the messages, from the `adjoint` rows of their receivers and `weigh`."""
+    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+        """The gradient of the messages, from the `adjoint` rows of their receivers."""
         ...
 
     def per_edge(
@@ -96,23 +68,6 @@ class Reducer(Protocol):
     ) -> jax.Array | None:
         """The data of the reduction for each edge, such as its dropout mask, or None."""
         ...
-
-
-def cotangent(
-    reducer: Reducer, messages: Pytree, adjoint: Pytree, keep: jax.Array | None
-) -> Pytree:
-    """The gradient of messages.
-
-    Args:
-      reducer: the reducer of the messages.
-      messages: [edges, ...].
-      adjoint: `reducer.adjoint(...)` of their receivers, [edges, ...].
-      keep: the result of `reducer.per_edge` for the edges.
-
-    Returns:
-      Like the messages.
-    """
-    return reducer.spread(messages, adjoint, keep, reducer.weigh(messages, adjoint, keep))
 
 
 def masked(mask: jax.Array, values: jax.Array, otherwise: float) -> jax.Array:
@@ -152,12 +107,6 @@ class _Merging:
     def fold(self, state: Pytree, lanes: Pytree) -> Pytree:
         return self.merge(state, *_each_lane(lanes))
 
-    def fold_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
-        return self.merge(*lanes)
-
-    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
-        return ()
-
 
 @pytree
 class Sum(_Merging):
@@ -193,9 +142,7 @@ class Sum(_Merging):
         pairs = zip(leaves, self.wide, strict=True)
         return structure.unflatten([leaf.astype(dtype) for leaf, dtype in pairs])
 
-    def spread(
-        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
-    ) -> Pytree:
+    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         return adjoint
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
@@ -298,9 +245,7 @@ class Extremum(_Merging):
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         return outputs, jax.tree.map(share_of, gradient, kept)
 
-    def spread(
-        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
-    ) -> Pytree:
+    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         def share(m: jax.Array, y: jax.Array, gradient: jax.Array) -> jax.Array:
             wins = (m == y) | (is_nan(m) & is_nan(y))
             return jnp.where(wins, gradient, 0)
@@ -393,13 +338,6 @@ class Softmax:
         )
         return peak, total, _total(old[..., None] * state[2], *scaled)
 
-    def fold_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
-        by_lane = [leaf.reshape(len(lanes), -1, *leaf.shape[1:]) for leaf in flat[:2]]
-        peak = functools.reduce(jnp.maximum, by_lane[0])
-        scales = jnp.exp(by_lane[0] - _finite(peak)[None])
-        scaled = (scale[..., None] * each[2] for scale, each in zip(scales, lanes, strict=True))
-        return peak, _total(*(scales * by_lane[1])), _total(*scaled)
-
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         peak, total, values = state
         kept = kept_of_softmax(peak, total)
@@ -435,26 +373,21 @@ class Softmax:
           outputs, kept, gradient: as for `adjoint`.
 
         Returns:
-          g, m, <g, y> and 1 / z, which `weigh` and `spread` accept too.
+          g, m, <g, y> and 1 / z, which `cotangent` accepts too.
         """
         peak, total = kept
         return gradient, peak, jnp.sum(to_accumulation(gradient) * outputs, -1), 1 / total
 
-    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         logits, values = messages
         gradient, peak, inner, *inverse = adjoint
         powers = jnp.exp(logits - peak)
         if inverse:
             powers = powers * inverse[0]
+        gradient = to_accumulation(gradient)
         # Dropped after the multiplication: dropped values may be NaN.
-        product = powers * inner_product(to_accumulation(gradient), values)
-        return powers, self._drop(product[..., None], keep)[..., 0] - powers * inner
-
-    def spread(
-        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
-    ) -> Pytree:
-        powers, of_logits = weights
-        gradient = to_accumulation(adjoint[0])
+        product = powers * inner_product(gradient, values)
+        of_logits = self._drop(product[..., None], keep)[..., 0] - powers * inner
         return of_logits, self._drop(powers[..., None] * gradient, keep)
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:

@@ -16,8 +16,6 @@ from jaxgraph.ops.core.input_classes import extremum_of
 from jaxgraph.ops.core.messages import Inputs, MessageFn, message_shapes
 from jaxgraph.ops.core.reducers import Extremum, Mean, Reducer, Softmax, Sum
 
-__all__ = ["OF_VALUES", "REDUCTIONS", "Reduction", "check_reduction"]
-
 Pytree = Any
 
 

@@ -20,8 +20,6 @@ import jax.numpy as jnp
 from jaxgraph.ops.core.derivatives import custom_vjp
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES, row_product, row_products, weight_gradient
 
-__all__ = ["kernel_gradient", "map_rows", "map_rows_once", "map_rows_to_few", "map_rows_twice"]
-
 _FEW_COLUMNS = 16
 """Most columns for which the gradient of x is written out as a sum over columns."""
 

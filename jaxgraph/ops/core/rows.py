@@ -11,8 +11,6 @@ from typing import Any
 import jax
 from jax import lax
 
-__all__ = ["entry_at", "rows_from", "take_rows", "with_rows_from"]
-
 Pytree = Any
 
 

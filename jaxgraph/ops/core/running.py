@@ -12,8 +12,6 @@ from jaxgraph.ops.core.messages import Inputs, floating_leaves, zero_totals
 from jaxgraph.ops.core.reducers import Reducer, Sum
 from jaxgraph.ops.core.rows import take_rows, with_rows_from
 
-__all__ = ["Places", "Pulled", "add_at", "merge_at", "zero_gradients"]
-
 Pytree = Any
 
 

@@ -29,18 +29,12 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.stored import when_ready
 
-__all__ = ["check_start", "pull_self_messages", "reduce_self_messages"]
-
 Pytree = Any
 
 
 def check_start(over: EdgeGroup, *before: jax.Array | None) -> None:
-    """Raises `ValueError` if self-messages would be added to an earlier result."""
-    if over.missing is not None and any(part is not None for part in before):
-        raise ValueError(
-            "`before` came with rows that have a message from themselves; expected one or the "
-            "other: reduce the group with `missing` first and continue from its result"
-        )
+    """Asserts that self-messages are not added to an earlier result."""
+    assert over.missing is None or all(part is None for part in before)
 
 
 def reduce_self_messages(

@@ -1,9 +1,8 @@
 """The stages of a reduction of messages.
 
 A reduction folds the edges of one group after another into a state, finishes the state, and pulls a
-gradient back through each group. XLA computes `Stages` a chunk of edges at a time. Of their
-subclasses, XLA computes one over a whole graph (`jaxgraph.ops.xla.whole_graph`), and kernels
-compute the others (`jaxgraph.ops.core.kernel_stages`). No stage runs a collective, and each can be
+gradient back through each group. XLA computes `Stages` a chunk of edges at a time; kernels compute
+their subclasses (`jaxgraph.ops.core.kernel_stages`). No stage runs a collective, and each can be
 compiled alone.
 """
 
@@ -22,7 +21,6 @@ from jaxgraph.ops.core.messages import (
     MessageFn,
     Pullback,
     Wanted,
-    finish_messages,
     message_shapes,
     pull_edges,
     pull_messages,
@@ -37,8 +35,6 @@ from jaxgraph.ops.core.stored import when_ready
 
 if TYPE_CHECKING:
     from jaxgraph.ops.core.blocks import Block
-
-__all__ = ["Stages"]
 
 Pytree = Any
 
@@ -81,24 +77,16 @@ class Stages:
           The state.
         """
         edges, missing, reducer = block.edges, block.missing_self_loop, self.reducer
+        position = edges.by_receiver.position
         empty = reducer.empty(message_shapes(self.message, inputs, self.chunk), block.receiver_rows)
         if missing is None:
-            return self._fold_all(edges, inputs, empty)
+            compact = reduce_messages(edges, 0, self.message, reducer, inputs)
+            return _spread(compact, position, empty)
         state = start_after(empty, when_ready(inputs))
         state = match_variation(state, (edges, inputs, reducer))
         state = reduce_self_messages(
             block.node_ids, missing, self.chunk, self.message, reducer, inputs, state
         )
-        return self._fold_more(edges, inputs, state)
-
-    def _fold_all(self, edges: EdgeGroups, inputs: Inputs, empty: Pytree) -> Pytree:
-        """The state after group 0 alone."""
-        compact = reduce_messages(edges, 0, self.message, self.reducer, inputs)
-        return _spread(compact, edges.by_receiver.position, empty)
-
-    def _fold_more(self, edges: EdgeGroups, inputs: Inputs, state: Pytree) -> Pytree:
-        """The state after group 0 as well."""
-        position = edges.by_receiver.position
         return self.fold_group(edges, 0, inputs, state, position, when_ready(state))[0]
 
     def fold_group(
@@ -135,7 +123,7 @@ class Stages:
         Returns:
           Outputs [receiver rows, ...] in the type of the messages, and residuals for `adjoint`.
         """
-        return finish_messages(self.message, self.reducer, inputs, self.chunk, state)
+        return self.reducer.finish(state, message_shapes(self.message, inputs, self.chunk))
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         """The arrays of the receivers that a pull reads.
@@ -171,20 +159,8 @@ class Stages:
             sender = _with_first_rows(grads.sender, own.sender)
             grads = Inputs(own.params, sender, own.receiver, grads.edge)
             after = when_ready(own.sender)
-        return self._pull_all(edges, inputs, adjoint, wanted, grads, after)
-
-    def _pull_all(
-        self,
-        edges: EdgeGroups,
-        inputs: Inputs,
-        adjoint: Pytree,
-        wanted: Wanted,
-        gradients: Inputs,
-        after: jax.Array,
-    ) -> Inputs:
-        """The running gradients with those of group 0."""
         places = Places(edges.by_sender.position, edges.by_receiver.position)
-        given = (inputs, adjoint, wanted, gradients, places, after)
+        given = (inputs, adjoint, wanted, grads, places, after)
         return self.pull_group(edges, 0, *given, fresh=True).gradients
 
     def pull_group(

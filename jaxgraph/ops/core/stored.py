@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["computed_once", "stored", "stored_branch", "stored_for", "when_ready"]
-
 Pytree = Any
 
 

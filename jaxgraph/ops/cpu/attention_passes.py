@@ -22,20 +22,6 @@ from jaxgraph.ops.core.reducers import Softmax, kept_of_softmax
 from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, optional
 
-__all__ = [
-    "DOT",
-    "GAT",
-    "GATV2",
-    "MOST_HEADS",
-    "Attention",
-    "State",
-    "attention_state",
-    "edge_sum",
-    "finished",
-    "hidden_gradient",
-    "sender_gradients",
-]
-
 MOST_HEADS = 64
 """The most heads that the kernels support."""
 
@@ -57,10 +43,6 @@ class Attention:
       vector: for GATv2 [heads, features] in the accumulation type, else None.
       values: [senders, heads, features], float32, bfloat16 or float64.
       reducer: the softmax, with the seed and rate of its dropout.
-
-    Raises:
-      ValueError: there are more than `MOST_HEADS` heads, or rows of `sender`, `receiver` and
-        `values` differ where they must not.
     """
 
     kind: np.int64
@@ -70,20 +52,6 @@ class Attention:
     vector: jax.Array | None
     values: jax.Array
     reducer: Softmax
-
-    def __post_init__(self) -> None:
-        if self.values.ndim != 3 or self.values.shape[1] > MOST_HEADS:
-            raise ValueError(
-                f"values have shape {self.values.shape}; expected [senders, heads, features] with "
-                f"at most {MOST_HEADS} heads; use implementation='xla' for more"
-            )
-        tables = (self.sender, self.receiver) + (() if self.kind == GAT else (self.values,))
-        if len({(table.dtype, table.shape[1:]) for table in tables}) > 1:
-            described = ", ".join(f"{table.dtype} {table.shape}" for table in tables)
-            raise ValueError(
-                f"logits and values are made from {described}; the kernels need rows of one type "
-                "and shape: cast all to the same type"
-            )
 
     @property
     def dtype(self) -> np.dtype:
@@ -104,9 +72,6 @@ def attention_state(over: EdgeGroup, attention: Attention, before: State | None)
     Returns:
       peak and total [receivers, heads] and sums / total [receivers, heads, features], 0 where total
       is 0, in the accumulation type.
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     parts = before or (None, None, None)
     check_start(over, *parts)
@@ -172,13 +137,8 @@ def sender_gradients(
     Returns:
       The two gradients, None where not wanted; de [slots, heads]; de [missing rows, heads] of
       messages from rows to themselves. The last two are empty where not wanted.
-
-    Raises:
-      ValueError: `before` holds one of two.
     """
     starts = [part if want else None for part, want in zip(before, wanted[:2], strict=True)]
-    if all(wanted[:2]) and len({start is None for start in starts}) > 1:
-        raise ValueError("`before` holds one of the two sums at senders; expected both or none")
     dtype, values, heads = attention.dtype, attention.values, attention.values.shape[1]
     receiver, packed, gradient = _receiver_rows(attention, adjoint)
     arrays = (

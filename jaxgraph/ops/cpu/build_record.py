@@ -9,8 +9,6 @@ import hashlib
 import json
 from pathlib import Path
 
-__all__ = ["SOURCE", "mismatch", "record_path", "write_record"]
-
 SOURCE = Path(__file__).with_name("source")
 """The folder of the C++ sources; a wheel has none."""
 

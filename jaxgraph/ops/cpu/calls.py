@@ -24,21 +24,6 @@ from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, call_on_arrays, optional
 
-__all__ = [
-    "KERNEL_TYPES",
-    "edge_products",
-    "neighbor_extremum",
-    "neighbor_sum",
-    "on_large_pages",
-    "row_product",
-    "row_products",
-    "run_program",
-    "taken_rows",
-    "weight_gradient",
-    "winner_gradient",
-]
-
-
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float64)))
 """The dtypes that the kernels support."""
 
@@ -65,9 +50,6 @@ def neighbor_sum(
 
     Returns:
       [rows, ...], in the accumulation type of x, or of the common type.
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     check_start(over, before)
     heads = 1 if weights is None or weights.ndim == 1 else weights.shape[1]
@@ -133,9 +115,6 @@ def neighbor_extremum(
 
     Returns:
       best and count [rows, ...], in the accumulation type of x.
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     state = before or (None, None)
     check_start(over, *state)
@@ -170,9 +149,6 @@ def winner_gradient(
 
     Returns:
       [senders, ...], in the accumulation type of x.
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     check_start(over, before)
     dtype, num_rows = accumulation_dtype(x.dtype), x.shape[0]
@@ -233,6 +209,14 @@ def _code_of(program: RegisterProgram) -> np.ndarray:
     return np.array([*head, *counts, *program.sums, *program.dots, *lines], np.int32)
 
 
+def _portable_weight_gradient(
+    x: jax.Array, gradient: jax.Array, beside: jax.Array | None
+) -> jax.Array:
+    dtype = accumulation_dtype(x.dtype)
+    return jnp.matmul(x.T, _side_by_side(gradient, beside), preferred_element_type=dtype)
+
+
+@partial(differentiated_as, _portable_weight_gradient)
 def weight_gradient(
     x: jax.Array, gradient: jax.Array, beside: jax.Array | None = None
 ) -> jax.Array:
@@ -246,30 +230,18 @@ def weight_gradient(
     Returns:
       [in_features, out_features + more features], in the accumulation type of x.
     """
-    return _weight_gradient(x, gradient, beside)
-
-
-def _portable_weight_gradient(
-    x: jax.Array, gradient: jax.Array, beside: jax.Array | None
-) -> jax.Array:
-    dtype = accumulation_dtype(x.dtype)
-    return jnp.matmul(x.T, _side_by_side(gradient, beside), preferred_element_type=dtype)
-
-
-@partial(differentiated_as, _portable_weight_gradient)
-def _weight_gradient(x: jax.Array, gradient: jax.Array, beside: jax.Array | None) -> jax.Array:
     width = gradient.shape[1] + (0 if beside is None else beside.shape[1])
     results = [((x.shape[1], width), accumulation_dtype(x.dtype))]
     arrays = (x, gradient, optional(beside, x.dtype))
     return call_on_arrays("jaxgraph_weight_gradient", arrays, results)[0]
 
 
-def row_product(
-    x: jax.Array,
-    kernel: jax.Array,
-    *,
-    beside: jax.Array | None = None,
-) -> jax.Array:
+def _portable_row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | None) -> jax.Array:
+    return _side_by_side(x, beside) @ kernel
+
+
+@partial(differentiated_as, _portable_row_product)
+def row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | None = None) -> jax.Array:
     """y = [x u] W
 
     Args:
@@ -280,15 +252,6 @@ def row_product(
     Returns:
       [rows, out_features], of the type of x.
     """
-    return _row_product(x, kernel, beside)
-
-
-def _portable_row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | None) -> jax.Array:
-    return _side_by_side(x, beside) @ kernel
-
-
-@partial(differentiated_as, _portable_row_product)
-def _row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | None) -> jax.Array:
     arrays = (x, optional(beside, x.dtype), kernel)
     results = [((x.shape[0], kernel.shape[1]), x.dtype)]
     return call_on_arrays("jaxgraph_row_product", arrays, results)[0]

@@ -11,8 +11,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.ops.core.edges import EdgeGroup, match_variation
 
-__all__ = ["call_kernel", "call_on_arrays", "optional"]
-
 
 def call_kernel(
     target: str,

@@ -12,8 +12,6 @@ import jax
 
 from jaxgraph.ops.cpu.build_record import mismatch
 
-__all__ = ["LIBRARY", "Library", "library", "missing", "want_large_pages"]
-
 LIBRARY = Path(__file__).with_name("kernels.so")
 _TARGETS = (
     "jaxgraph_sum",

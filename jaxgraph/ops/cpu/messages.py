@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from jaxgraph.ops.core.kernel_stages import KernelStages
-from jaxgraph.ops.core.message_kernels import Calls, message_stages
+from jaxgraph.ops.core.message_kernels import message_stages
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.program_messages import program_stages
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.core.stages import Stages
+from jaxgraph.ops.cpu import calls
 from jaxgraph.ops.cpu.attention_messages import attention_stages
-from jaxgraph.ops.cpu.calls import (
-    KERNEL_TYPES,
-    edge_products,
-    neighbor_extremum,
-    neighbor_sum,
-    run_program,
-    winner_gradient,
-)
-
-__all__ = ["CPU_CALLS", "cpu_stages"]
-
-CPU_CALLS = Calls(KERNEL_TYPES, neighbor_sum, edge_products, neighbor_extremum, winner_gradient)
-"""The compiled kernels."""
 
 
 def cpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
@@ -36,5 +24,5 @@ def cpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
     """
     if isinstance(plain.reducer, Softmax):
         return attention_stages(plain, inputs)
-    found = message_stages(CPU_CALLS, plain, inputs)
-    return found or program_stages(run_program, plain, inputs)
+    found = message_stages(calls, plain, inputs)
+    return found or program_stages(calls.run_program, plain, inputs)

@@ -22,16 +22,6 @@ from pallas_kernels.attention_dropout import Dropout, spread_seed
 from pallas_kernels.attention_gradient import Edges, Gradients, make_adjoint
 from pallas_kernels.attention_gradient import attention_gradients as kernel_gradients
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
-from pallas_kernels.teams import Launch
-
-__all__ = [
-    "State",
-    "attention_gradients",
-    "attention_output",
-    "attention_state",
-    "message_logits",
-    "values_of",
-]
 
 State = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -60,7 +50,6 @@ def attention_state(
     before: State,
     *,
     fresh: bool = False,
-    launch: Launch | None = None,
 ) -> State:
     """The state of `Softmax` after the edges of a group.
 
@@ -71,7 +60,6 @@ def attention_state(
       inputs: the inputs of the message, float32, bfloat16 or float16.
       before: the state to continue from, float32.
       fresh: whether it is the state of no messages, and need not be read.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       peak and total [receivers, heads] and sums [receivers, heads, features], float32.
@@ -86,9 +74,7 @@ def attention_state(
         edges.neighbors,
         (peak, total, _table(sums)),
     )
-    peak, total, found = kernels.attention_state(
-        *match_operands(operands), fresh=fresh, launch=launch
-    )
+    peak, total, found = kernels.attention_state(*match_operands(operands), fresh=fresh)
     return peak, total, found.reshape(sums.shape)
 
 
@@ -98,13 +84,11 @@ def attention_output(
     reducer: Softmax,
     inputs: Inputs,
     before: State | None,
-    *,
-    launch: Launch | None = None,
 ) -> tuple[jax.Array, Any]:
     """The result of `attention_state` and the reducer's `finish`, in one pass where possible.
 
     Args:
-      over, logits, reducer, inputs, launch: as for `attention_state`.
+      over, logits, reducer, inputs: as for `attention_state`.
       before: the state to continue from; None: no message has been folded yet.
 
     Returns:
@@ -114,7 +98,7 @@ def attention_output(
     rows, shape = inputs.receiver.shape[0], (inputs.receiver.shape[0], *values.shape[1:])
     every = has_every_row(over, "receiver", rows)
     if before is not None and not (every and edges.neighbors.size):
-        state = attention_state(over, logits, reducer, inputs, before, launch=launch)
+        state = attention_state(over, logits, reducer, inputs, before)
         return reducer.finish(state, (None, values))
     numbers = jnp.zeros((rows, reducer.heads))
     results = (numbers, numbers + 1, _table(jnp.zeros(shape, values.dtype)))
@@ -129,7 +113,7 @@ def attention_output(
         results,
         None if before is None else (*before[:2], _table(before[2])),
     )
-    peak, total, y = kernels.attention_output(*match_operands(operands), launch=launch)
+    peak, total, y = kernels.attention_output(*match_operands(operands))
     return reducer.joined(y.reshape(shape), (peak, total))
 
 
@@ -142,12 +126,11 @@ def attention_gradients(
     before: Gradients,
     *,
     fresh: bool = False,
-    launch: Launch | None = None,
 ) -> Gradients:
     """The gradients after the edges of a group.
 
     Args:
-      over, logits, reducer, inputs, launch: as for `attention_state`.
+      over, logits, reducer, inputs: as for `attention_state`.
       adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
         peak and inner [receivers, heads], as the reducer's `adjoint` returns them; or, where g has
         not been divided by the total, 1 / total [receivers, heads] after them.
@@ -184,7 +167,7 @@ def attention_gradients(
     )
     numbers = make_adjoint(attention, _table(gradient), peak, inverse, inner)
     operands = match_operands((attention, numbers, by_sender, by_receiver, start))
-    found = kernel_gradients(*operands, fresh=fresh, launch=launch)
+    found = kernel_gradients(*operands, fresh=fresh)
     return jax.tree.map(lambda new, old: new.reshape(old.shape), found, before)
 
 

@@ -27,25 +27,19 @@ from jaxgraph.ops.mosaic_gpu.attention_calls import (
 from jaxgraph.ops.mosaic_gpu.calls import KERNEL_TYPES
 from pallas_kernels.attention_gradient import Gradients
 from pallas_kernels.attention_logits import DOT, GATV2, Logits
-from pallas_kernels.teams import Launch
 
 if TYPE_CHECKING:
     from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["attention_stages"]
-
 Pytree = Any
 
 
-def attention_stages(
-    plain: Stages, inputs: Inputs, launch: Launch | None = None
-) -> KernelStages | None:
+def attention_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The GPU kernels for messages of attention.
 
     Args:
       plain: message, reducer and chunk.
       inputs: the inputs of the message; only types and structure are read.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       The stages, or None: there is no kernel for them.
@@ -53,7 +47,7 @@ def attention_stages(
     logits, leaves = message_logits(plain.message), jax.tree.leaves(inputs)
     if logits is None or any(leaf.dtype not in KERNEL_TYPES or not leaf.size for leaf in leaves):
         return None
-    return _AttentionStages(**vars(plain), logits=logits, launch=launch)
+    return _AttentionStages(**vars(plain), logits=logits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +56,10 @@ class _AttentionStages(KernelStages):
 
     Attributes:
       logits: equation of the logits.
-      launch: the launch configuration.
     """
 
     reducer: Softmax
     logits: Logits
-    launch: Launch | None
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
         check_start(over, before)
@@ -79,13 +71,12 @@ class _AttentionStages(KernelStages):
             inputs,
             start,
             fresh=before is None and over.missing is None,
-            launch=self.launch,
         )
 
     def reduce(self, block: Block, inputs: Inputs) -> tuple[Pytree, Pytree]:
         over = all_edges(block)
         start = None if over.missing is None else self._self_message_state(over, inputs)
-        return attention_output(over, self.logits, self.reducer, inputs, start, launch=self.launch)
+        return attention_output(over, self.logits, self.reducer, inputs, start)
 
     def finish(self, state: State, inputs: Inputs) -> tuple[Pytree, Pytree]:
         return self.reducer.finish(state, (None, values_of(self.logits, inputs)))
@@ -121,7 +112,6 @@ class _AttentionStages(KernelStages):
             tuple(adjoint),
             self._wanted(start, wanted),
             fresh=over.missing is None and not (before.sender or before.receiver),
-            launch=self.launch,
         )
         sums = [found.sender] if self.logits.kind == GATV2 else [found.values, found.sender]
         if self.logits.kind == DOT:

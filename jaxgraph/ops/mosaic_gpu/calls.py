@@ -21,22 +21,6 @@ from pallas_kernels import edge_products as products
 from pallas_kernels import edge_program, extremum
 from pallas_kernels import neighbor_sum as sums
 from pallas_kernels.rows import RowList, Rows
-from pallas_kernels.teams import Launch
-
-__all__ = [
-    "KERNEL_TYPES",
-    "edge_products",
-    "edge_sums",
-    "edge_total",
-    "has_every_row",
-    "match_operands",
-    "neighbor_extremum",
-    "neighbor_mean",
-    "neighbor_sum",
-    "row_schedule",
-    "run_program",
-    "winner_gradient",
-]
 
 Pytree = Any
 
@@ -142,7 +126,6 @@ def neighbor_sum(
     weights: jax.Array | None = None,
     scale: jax.Array | None = None,
     before: jax.Array | None = None,
-    launch: Launch | None = None,
 ) -> jax.Array:
     """y_i = sum_{e: j -> i} w_e s_j x_j, added to `before`.
 
@@ -154,13 +137,9 @@ def neighbor_sum(
       weights: [slots], or [slots, heads] for x [rows, heads, ...]; None: 1.
       scale: float32 [rows of x]; None: 1.
       before: float32 [rows, ...]; not with `over.missing`.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, ...].
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     check_start(over, before)
     shape = (num_rows, *x.shape[1:])
@@ -176,7 +155,7 @@ def neighbor_sum(
         row_schedule(over, side, every=every),
         _uninitialized(start) if every else start,
     )
-    total = sums.neighbor_sum(*match_operands(operands), fresh=fresh, launch=launch)
+    total = sums.neighbor_sum(*match_operands(operands), fresh=fresh)
     return total.reshape(shape)
 
 
@@ -185,8 +164,6 @@ def run_program(
     side: str,
     program: RegisterProgram,
     tables: ProgramTables,
-    *,
-    launch: Launch | None = None,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
     """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum of a program.
 
@@ -195,7 +172,6 @@ def run_program(
       side: "receiver" or "sender", the end whose rows are written.
       program: the functions f, without dots.
       tables: what it reads, float32.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       For each sum [rows, columns], and an empty list.
@@ -226,7 +202,7 @@ def run_program(
 
     matched = match_operands(operands)
     fresh = not tables.before
-    return edge_program.program_sums(function, *matched, fresh=fresh, launch=launch), []
+    return edge_program.program_sums(function, *matched, fresh=fresh), []
 
 
 def neighbor_mean(
@@ -235,7 +211,6 @@ def neighbor_mean(
     num_rows: int,
     *,
     weights: jax.Array | None = None,
-    launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """y_i = sum_{e: j -> i} w_e x_j / n_i, with n_i the number of edges that enter i, at least 1.
 
@@ -244,7 +219,6 @@ def neighbor_mean(
       x: rows of the senders, [rows, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
       weights: as for `neighbor_sum`.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       y [rows, ...], of the type of x, and 1 / n, float32 [rows].
@@ -269,7 +243,7 @@ def neighbor_mean(
         tuple(map(_uninitialized, results)) if every else results,
         before,
     )
-    y, inverse = sums.neighbor_mean(*match_operands(operands), launch=launch)
+    y, inverse = sums.neighbor_mean(*match_operands(operands))
     return y.reshape(shape), inverse[:, 0]
 
 
@@ -312,7 +286,6 @@ def edge_products(
     *,
     heads: int = 1,
     before: jax.Array | None = None,
-    launch: Launch | None = None,
 ) -> jax.Array:
     """y_e = <x_i, z_j> for e: j -> i, per head.
 
@@ -322,7 +295,6 @@ def edge_products(
       z: [senders, ...], of the same shape otherwise.
       heads: number of products per row.
       before: [slots, heads], of the slots of other groups, of the common type.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       [slots, heads], of the common type; without `before` 0 in the slots of other groups.
@@ -340,7 +312,7 @@ def edge_products(
         orientation.neighbors,
         start,
     )
-    return products.edge_products(*match_operands(operands), launch=launch)
+    return products.edge_products(*match_operands(operands))
 
 
 def edge_sums(
@@ -349,7 +321,6 @@ def edge_sums(
     z: jax.Array,
     *,
     before: jax.Array | None = None,
-    launch: Launch | None = None,
 ) -> jax.Array:
     """y_e = x_i + z_j for e: j -> i.
 
@@ -358,7 +329,6 @@ def edge_sums(
       x: [receivers, ...].
       z: [senders, ...], of the same shape otherwise.
       before: [slots, ...], of the slots of other groups, of the common type.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       [slots, ...], of the common type; without `before` 0 in the slots of other groups.
@@ -370,7 +340,7 @@ def edge_sums(
         return start
     rows = row_schedule(over, "receiver")
     operands = (_table(x), _table(z), rows, orientation.neighbors, _table(start))
-    return products.edge_sums(*match_operands(operands), launch=launch).reshape(shape)
+    return products.edge_sums(*match_operands(operands)).reshape(shape)
 
 
 def edge_total(
@@ -378,8 +348,6 @@ def edge_total(
     side: str,
     values: jax.Array,
     num_rows: int,
-    *,
-    launch: Launch | None = None,
 ) -> jax.Array:
     """y_i = sum_e v_e over the edges that enter i, or those that leave it.
 
@@ -388,7 +356,6 @@ def edge_total(
       side: "receiver" or "sender", the end whose rows are written.
       values: [slots, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, ...].
@@ -403,7 +370,7 @@ def edge_total(
         row_schedule(over, side, every=every),
         _uninitialized(start) if every else start,
     )
-    total = sums.neighbor_sum(*match_operands(operands), fresh=True, launch=launch)
+    total = sums.neighbor_sum(*match_operands(operands), fresh=True)
     return total.reshape(shape)
 
 
@@ -414,7 +381,6 @@ def neighbor_extremum(
     *,
     maximum: bool,
     before: tuple[jax.Array, jax.Array] | None = None,
-    launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """The state of `jaxgraph.ops.core.reducers.Extremum` after all messages m_ij = x_j of a group.
 
@@ -424,13 +390,9 @@ def neighbor_extremum(
       num_rows: rows of the result.
       maximum: whether the largest wins, or the smallest.
       before: the state to continue from; not with `over.missing`.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       best and count, float32 [rows, ...] each.
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     shape, worst = (num_rows, *x.shape[1:]), -jnp.inf if maximum else jnp.inf
     check_start(over, *(before or ()))
@@ -455,7 +417,7 @@ def neighbor_extremum(
         tuple(map(_uninitialized, start)) if every else start,
     )
     best, count = extremum.neighbor_extremum(
-        *match_operands(operands), maximum=maximum, fresh=fresh, launch=launch
+        *match_operands(operands), maximum=maximum, fresh=fresh
     )
     return best.reshape(shape), count.reshape(shape)
 
@@ -466,7 +428,6 @@ def winner_gradient(
     adjoint: tuple[jax.Array, jax.Array],
     *,
     before: jax.Array | None = None,
-    launch: Launch | None = None,
 ) -> jax.Array:
     """dx_j = sum_{e: j -> i} g_i where x_j won at i, added to `before`.
 
@@ -475,13 +436,9 @@ def winner_gradient(
       x: [senders, ...].
       adjoint: the result of `Extremum.adjoint`, [receivers, ...].
       before: float32 [senders, ...]; not with `over.missing`.
-      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [senders, ...].
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
     check_start(over, before)
     y, gradient = adjoint
@@ -504,7 +461,7 @@ def winner_gradient(
         tuple(map(_table, adjoint)),
         _uninitialized(start) if every else start,
     )
-    total = extremum.winner_gradient(*match_operands(operands), fresh=fresh, launch=launch)
+    total = extremum.winner_gradient(*match_operands(operands), fresh=fresh)
     return total.reshape(x.shape)
 
 

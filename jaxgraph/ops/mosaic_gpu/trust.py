@@ -12,8 +12,6 @@ from pallas_kernels.chips import unsupported
 if TYPE_CHECKING:
     from jaxgraph.ops.registry import Implementation
 
-__all__ = ["distrust", "failed_check"]
-
 
 def distrust(device: Any) -> str:
     """Finds a reason not to choose the GPU kernels on a device by default.

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
-from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.derived.row_splits import FIELDS, arrays, split_rows
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.partition import partition
-from tests.lanes import placed_parts
-from tests.training import crooked_graph
+from tests.edge_tables import placed_parts
 
 Arrays = dict[str, np.ndarray]
 
@@ -65,22 +63,6 @@ def test_rows_without_edges_stand_after_those_of_the_first_group():
     np.testing.assert_array_equal(cut["whole_lengths"][:103], [9, 5, *[0] * 101])
     np.testing.assert_array_equal(cut["whole_rows"][103:105], [103, 102])
     np.testing.assert_array_equal(cut["whole_lengths"][103:105], [3, 2])
-
-
-def test_tables_of_columns_are_split_one_by_one():
-    graph = crooked_graph(num_features=8)
-    parts = partition(graph, 2, method="hash", seed=0)
-    tables = tabulate(graph, parts, "domain", columns=ColumnRequest(chunks=3))
-    made = placed_parts(tables, "mosaic_gpu")[1]
-    shapes = placed_shapes(tables.manifest, "mosaic_gpu")
-    assert {name: (x.shape, x.dtype) for name, x in made.items()} == shapes
-    for prefix in ("columns/by_receiver", "columns/by_sender"):
-        for chunk in range(3):
-            own = {n.removeprefix(prefix + "/"): x[chunk] for n, x in made.items() if prefix in n}
-            lengths = np.diff(own["compressed_starts"][: own["compressed_ptr"][-1] + 1])
-            alone = split_rows(own, lengths, tables.manifest.table_rows(prefix))
-            for field, expected in alone.items():
-                np.testing.assert_array_equal(own[f"cut/{field}"][: len(expected)], expected)
 
 
 def ring_with_hub(hub: int) -> Graph:

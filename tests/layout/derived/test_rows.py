@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 from jaxgraph.layout.column_tables import ColumnRequest
-from jaxgraph.layout.derived.chunks import PIECE, choose_longest, count_runs
+from jaxgraph.layout.derived.chunks import PIECE, choose_longest
 from jaxgraph.layout.derived.rows import compare, edge_sizes
-from jaxgraph.layout.fitting import merge, with_headroom
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, leaving
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition
-from tests.lanes import check_orientation, placed_parts
+from tests.edge_tables import check_orientation, placed_parts
 from tests.strategies import complete, random_edges
 from tests.training import crooked_graph
 
@@ -62,22 +61,6 @@ def test_edges_that_leave_a_part_take_the_runs_of_those_that_end_there():
     assert incoming.by_sender.longest >= counts.longest  # no row is cut
     most = leaving(counts.by_group(counts.rows)).max()
     assert outgoing.by_sender.capacity == most + incoming.chunk // PIECE
-
-
-def test_sizes_of_several_graphs_are_the_largest_of_each():
-    first, second = hub().manifest, hub(edges_of_hub=200).manifest
-    common = merge([first, second])
-    assert len(common.lengths) == 2
-    found, roomy = (edge_sizes(m)["incoming"] for m in (common, with_headroom(common, 0.5)))
-    for side in ("by_receiver", "by_sender"):
-        own, entries, largest = getattr(found, side), [], []
-        for lengths in common.lengths:
-            counts = getattr(lengths, side)
-            sizes = counts.by_group(counts.rows) + count_runs(counts, own.longest)
-            entries.append(sizes.sum(axis=1).max())
-            largest.append(sizes.max())
-        assert (own.entries, own.capacity) == (max(entries), max(largest) + found.chunk // PIECE)
-        assert getattr(roomy, side).entries == -(-3 * own.entries // 2)
 
 
 def test_rows_are_cut_into_longer_runs_where_there_is_no_room():

@@ -35,15 +35,3 @@ def test_rows(shape: tuple[int, ...], dtype: Any, count: int, implementation: st
     found = jax.jit(chosen_rows, static_argnums=2)(table, rows, implementation)
     assert found.dtype == table.dtype
     np.testing.assert_array_equal(found, np.asarray(table)[rows])
-
-
-@needs_kernels
-def test_who_chooses() -> None:
-    def has_kernel(width: int, implementation: str) -> bool:
-        table, rows = jax.ShapeDtypeStruct((9, width), jnp.float32), jnp.zeros(4, jnp.int32)
-        lowered = jax.jit(chosen_rows, static_argnums=2).lower(table, rows, implementation)
-        return "jaxgraph_take_rows" in lowered.as_text()
-
-    assert has_kernel(32, "cpu")
-    assert not has_kernel(31, "cpu")
-    assert not has_kernel(32, "xla")

@@ -7,9 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
-from jaxgraph import nn
 from jaxgraph.layers import sage_conv
 from jaxgraph.ops import (
     aggregate,
@@ -24,7 +22,7 @@ from jaxgraph.parallel import make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
-from tests.strategies import NUM_CLASSES, SMALL_GRAPHS
+from tests.strategies import SMALL_GRAPHS
 from tests.training import crooked_graph
 
 BLOCK = place_block(SMALL_GRAPHS[3]).block
@@ -110,48 +108,6 @@ def test_what_is_not_defined_is_refused_in_our_words(op: str, implementation: st
         jax.jit(lambda x: jax.jvp(loss, (x,), (x,)))(x)
     with pytest.raises(TypeError, match=r"reverse mode over reverse mode.*jax\.hessian"):
         jax.grad(lambda x: jnp.sum(jax.grad(loss)(x) ** 2))(x)
-
-
-MODELS = {
-    "GCN on kernels": ("GCN", 1, "sar", {"norm": "batch"}, None),
-    "GAT": ("GAT", 2, "domain", {}, "xla"),
-    "GraphSAGE": ("GraphSAGE", 2, "sar", {"norm": "layer"}, "xla"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_products_with_the_hessian_of_a_model(name: str) -> None:
-    kind, parts, mode, options, implementation = MODELS[name]
-    graph = crooked_graph(40)
-    assert graph.nodes is not None
-    with jax.enable_x64(True):
-        options |= {"activation": jnp.tanh, "param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
-        model = getattr(nn, kind)(graph.nodes.shape[1], 4, NUM_CLASSES, **options)
-        graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-        parted, mesh = partition(graph, parts, "hash"), make_mesh(parts)
-        placed = shard(
-            graph, parted, mesh, mode, implementation=implementation, node_dtype=jnp.float64
-        )
-
-        @spmd
-        def total(params: Any, shard: Any) -> jax.Array:
-            outputs = nnx.merge(graphdef, params, rest, copy=True)(shard, shard.nodes, train=True)
-            return shard.sum(jnp.sum(shard.mask_rows(outputs) ** 2))
-
-        gradient = jax.jit(jax.grad(lambda params: total(params, placed)))
-        v, step = jax.tree.map(jnp.cos, params), 1e-6
-        product = jax.jit(lambda params: jax.jvp(gradient, (params,), (v,))[1])(params)
-        above, below = (
-            gradient(jax.tree.map(lambda p, d, size=size: p + size * d, params, v))
-            for size in (step, -step)
-        )
-        expected = jax.tree.map(lambda a, b: (a - b) / (2 * step), above, below)
-        scale = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
-        for found, exact in zip(jax.tree.leaves(product), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_allclose(found, exact, atol=1e-6 * scale)
-        with pytest.raises(TypeError, match="forward mode"):
-            jax.jvp(lambda params: total(params, placed), (params,), (v,))
 
 
 @pytest.mark.parametrize("parts", [0, 1, 3])

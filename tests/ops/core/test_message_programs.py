@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.core.input_classes import extremum_of
+from jaxgraph.ops.core.input_classes import ClassExtremum, extremum_of
 from jaxgraph.ops.core.message_programs import rounds_alike
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Extremum
@@ -62,3 +62,20 @@ def test_classes_are_those_of_equal_bits(dtype: str) -> None:
             of_words = np.unique(np.stack(words, 1), axis=0, return_inverse=True)[1].reshape(-1)
             pairs = np.unique(np.stack([of_bits, of_words]), axis=1)
             assert pairs.shape[1] == of_bits.max() + 1 == of_words.max() + 1
+
+
+def test_classes_that_win_do_not_depend_on_the_order() -> None:
+    """Also where one class is rounded in two ways, and another one equals one of these."""
+    values = jnp.asarray([[1.0], [1.0], [1.0 + 2e-7], [np.nan], [-np.inf], [0.5]])
+    classes = [(jnp.asarray([4, 2, 4, 9, 1, 3], "uint32"), jnp.asarray([1] * 6, "uint32"))]
+    reducer, rng = ClassExtremum(1.0), np.random.default_rng(0)
+    for edges, winner in (([0, 1], 2), ([0, 1, 2, 5], 4), ([4], 1), (range(6), 9), ([], 0)):
+        mask = jnp.isin(jnp.arange(6), jnp.asarray(list(edges)))
+        lifted = reducer.lift((values, classes), mask, None)
+        for order in (rng.permutation(6) for _ in range(4)):
+            each = (jax.tree.map(lambda leaf, e=e: leaf[e : e + 1], lifted) for e in order)
+            state = reducer.merge(reducer.empty((values, classes), 1), *each)
+            outputs, ((high, _),) = reducer.finish(state, (values, classes))
+            assert high[0, 0] == winner
+            best = np.asarray(values)[list(edges)].max(initial=-np.inf) if edges else 0
+            np.testing.assert_array_equal(outputs, [[best]])

@@ -111,20 +111,6 @@ def test_two_maps_of_the_same_rows(shape, dtype, implementation):
         same(dfew, 2 * exact_x.T @ exact_of_z, reduction_length=max(rows, 1))
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize(("columns", "products"), [(16, 16), (17, 0)])
-def test_only_few_columns_are_written_out(columns: int, products: int, implementation: str):
-    """Unrolled sums of many terms take XLA very long to compile."""
-
-    def pull(x, kernel, few, gradients):
-        maps = functools.partial(map_rows_twice, implementation=implementation)
-        return jax.vjp(maps, x, kernel, few)[1](gradients)
-
-    shapes = ((9, 20), (20, 20), (20, columns), ((9, 20), (9, columns)))
-    zeros = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda shape: isinstance(shape[0], int))
-    assert str(jax.make_jaxpr(pull)(*zeros)).count(" mul ") == products
-
-
 @pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize(
@@ -132,20 +118,6 @@ def test_only_few_columns_are_written_out(columns: int, products: int, implement
 )
 def test_two_large_maps(shape: tuple[int, int, int, int]):
     test_two_maps_of_the_same_rows(shape, np.float32, "cpu")
-
-
-@needs_kernels
-def test_who_computes_the_gradient():
-    def calls(implementation: str, dtype: np.dtype) -> int:
-        def loss(kernel: jax.Array, x: jax.Array) -> jax.Array:
-            return jnp.sum(map_rows(x, kernel, implementation))
-
-        shapes = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((4, 2), (9, 4)))
-        return jax.jit(jax.grad(loss)).lower(*shapes).as_text().count("jaxgraph_weight_gradient")
-
-    assert calls("cpu", np.dtype("float32")) == 1
-    assert calls("cpu", np.dtype("float16")) == 0
-    assert calls("xla", np.dtype("float32")) == 0
 
 
 @needs_kernels
@@ -166,24 +138,3 @@ def test_who_computes_large_products():
     assert calls(wide, np.dtype(jnp.bfloat16)) == 0
     assert calls(few, np.dtype("float32")) == 1
     assert calls((1 << 16, 64, 64), np.dtype("float32")) == 0
-
-
-@needs_kernels
-@pytest.mark.parametrize(("rows", "calls"), [(1 << 18, (1, 1)), (9, (0, 0))])
-def test_who_computes_two_maps(rows: int, calls: tuple[int, int]):
-    """Their rows are read once where they are large."""
-
-    def pull(x: jax.Array, kernel: jax.Array, few: jax.Array, gradients: Any) -> Any:
-        maps = functools.partial(map_rows_twice, implementation="cpu")
-        outputs, pull = jax.vjp(maps, x, kernel, few)
-        return outputs, pull(gradients)
-
-    x, few = (
-        jax.ShapeDtypeStruct((rows, 64), np.float32),
-        jax.ShapeDtypeStruct((rows, 8), np.float32),
-    )
-    kernels = (jax.ShapeDtypeStruct((64, columns), np.float32) for columns in (64, 8))
-    text = jax.jit(pull).lower(x, *kernels, (x, few)).as_text()
-    assert text.count("custom_call @jaxgraph_row_product(") == calls[0]
-    assert text.count("custom_call @jaxgraph_row_products(") == calls[1]
-    assert text.count("custom_call @jaxgraph_weight_gradient(") == 1

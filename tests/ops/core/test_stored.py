@@ -76,12 +76,6 @@ def test_its_users_do_not_make_it_again(dtype: Any) -> None:
     assert times(lambda make, _: make()) > 1
 
 
-def test_a_branch_is_taken_whatever_its_number() -> None:
-    made = jax.jit(lambda n: stored_branch(n, lambda: {"y": n + 1}, lambda: {"y": n}))
-    for number in (0, 1, 2**31 - 2):
-        assert made(jnp.int32(number))["y"] == number + 1
-
-
 def test_a_row_of_nodes_is_hashed_once_for_all_its_columns() -> None:
     rows, columns = 512, 64
 

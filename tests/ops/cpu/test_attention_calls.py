@@ -1,6 +1,9 @@
-"""Attention kernels: values and gradients against the oracle, hubs, dropout, threads, meshes."""
+"""Attention kernels, group after group: values and gradients against the oracle."""
 
+import dataclasses
+from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import jax
@@ -9,29 +12,126 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops.core.edges import EdgeGroup
-from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.cpu.attention_calls import (
-    attention_gradients,
-    gat_attention,
-    gatv2_attention,
-)
-from jaxgraph.ops.cpu.attention_passes import MOST_HEADS, attention_state
-from jaxgraph.ops.cpu.library import missing as missing_library
-from jaxgraph.parallel import make_mesh
-from tests.ops.cpu.attention import KINDS, PARAMETER, compute, expected
-from tests.ops.cpu.groups import HUB, group_edges, hub_edges, without_loop
+from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
+from jaxgraph.ops.core.messages import Inputs, Wanted
+from jaxgraph.ops.core.reducers import HeadMean, Softmax
+from jaxgraph.ops.core.stages import Stages
+from jaxgraph.ops.cpu.attention_passes import MOST_HEADS
+from jaxgraph.ops.cpu.messages import cpu_stages
+from tests.cpu_kernels import needs_kernels
+from tests.ops.blocks import with_one
+from tests.ops.cpu.groups import HUB, group_edges, hub_edges, node_ids, without_loop
+from tests.oracles import edge_ops
 from tests.oracles.edges import Edges
+from tests.oracles.randomness import edge_keep_mask
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
+pytestmark = needs_kernels
 
+SEED = (17, 4_000_000_001)
+PARAMETER = 0.3
 SIZES = [(1, 1), (3, 7), (4, 16), (8, 5), (4, 23), (3, 41), (MOST_HEADS, 1), (17, 9)]
+EVERY = ("sender", "receiver", "params")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One kind of attention.
+
+    Attributes:
+      message: its message.
+      inputs: the inputs of the message, from three arrays.
+      parts: the parts of the inputs, in the order of these arrays.
+      oracle: their reference.
+      shapes: of the arrays: "nodes" and "heads", and "features" where it has them.
+    """
+
+    message: Any
+    inputs: Callable[..., Inputs]
+    parts: tuple[str, ...]
+    oracle: Callable[..., Any]
+    shapes: tuple[str, str, str]
+
+    def draw(self, nodes: int, heads: int, features: int, mean: bool = False) -> list[np.ndarray]:
+        """The arrays, float64, and at the end a gradient of the output, or of its mean."""
+        sizes = {"nodes": nodes, "heads": heads, "features": features}
+        rng = np.random.default_rng(heads * features)
+        shapes = [tuple(sizes[axis] for axis in axes.split()) for axes in self.shapes]
+        output = (nodes, features) if mean else (nodes, heads, features)
+        return [rng.standard_normal(shape) for shape in (*shapes, output)]
+
+
+ROWS = "nodes heads features"
+KINDS = {
+    "gat": Kind(
+        GatMessage(PARAMETER),
+        lambda values, left, right: Inputs((), (values, left), right, ()),
+        ("sender", "receiver"),
+        partial(edge_ops.gat_attention, slope=PARAMETER),
+        (ROWS, "nodes heads", "nodes heads"),
+    ),
+    "gatv2": Kind(
+        GatV2Message(PARAMETER),
+        lambda sender, receiver, vector: Inputs(vector, sender, receiver, ()),
+        EVERY,
+        partial(edge_ops.gatv2_attention, slope=PARAMETER),
+        (ROWS, ROWS, "heads features"),
+    ),
+    "dot": Kind(
+        DotMessage(PARAMETER),
+        lambda queries, keys, values: Inputs((), (keys, values), queries, ()),
+        ("receiver", "sender"),
+        partial(edge_ops.dot_attention, scale=PARAMETER),
+        (ROWS, ROWS, ROWS),
+    ),
+}
 every_kind = pytest.mark.parametrize("name", KINDS)
-run = partial(jax.jit, static_argnames=("rate", "num_groups", "wanted"))
 
 
-def with_one(values: Any) -> np.ndarray:
-    return np.append(np.asarray(values).astype(np.float64), 1.0)
+def expected(kind: Kind, edges: Edges, arrays: list[np.ndarray], heads: int, rate: float) -> Any:
+    """The output, or its mean over heads, and the gradients of the arrays, float64."""
+    *inputs, grad = arrays
+    ids, keep = node_ids(edges.num_nodes), None
+    if rate:
+        ends = (ids[edges.receivers], ids[edges.senders], edges.repetitions())
+        keep = edge_keep_mask(SEED, *ends, heads, rate)
+    y, backward = kind.oracle(edges, *inputs, keep=keep, rate=rate)
+    if grad.ndim == 3:
+        return y, backward(grad)
+    return y.mean(1), backward(np.repeat(grad[:, None] / heads, heads, 1))
+
+
+@partial(jax.jit, static_argnames=("name", "heads", "rate", "num_groups", "wanted"))
+def compute(
+    groups: Any,
+    arrays: Any,
+    missing: Any,
+    *,
+    name: str,
+    heads: int,
+    rate: float = 0.0,
+    num_groups: int = 1,
+    wanted: tuple[str, ...] = EVERY,
+) -> tuple[jax.Array, list[jax.Array]]:
+    """The same from the kernels; only the first group has the missing loops."""
+    kind, (*inputs, gradient) = KINDS[name], arrays
+    reduce = Softmax if gradient.ndim == 3 else HeadMean
+    seed = (jnp.uint32(SEED[0]), jnp.uint32(SEED[1])) if rate else None
+    over = [
+        EdgeGroup(groups, jnp.int32(group), missing if group == 0 else None)
+        for group in range(num_groups)
+    ]
+    given, state, found = kind.inputs(*inputs), None, Inputs([], [], [], [])
+    stages = cpu_stages(Stages(kind.message, reduce(seed, rate, heads), 1), given)
+    assert stages is not None
+    for each in over:
+        state = stages.fold_over(each, given, state, len(gradient))
+    y, kept = stages.finish(state, given)
+    adjoint = stages.adjoint(y, kept, gradient)
+    flags = Wanted(**{part: part in wanted for part in (*EVERY, "edge")})
+    for each in over:
+        found = stages.pull_over(each, given, adjoint, flags, found)
+    return y, [leaf for part in kind.parts for leaf in getattr(found, part)]
 
 
 def check(
@@ -48,62 +148,32 @@ def check(
     edit: Any = lambda arrays: None,
 ) -> None:
     kind, rng = KINDS[name], np.random.default_rng(2)
-    arrays = kind.draw(edges.num_nodes, heads, features, mean=mean)
+    arrays = kind.draw(edges.num_nodes, heads, features, mean)
     edit(arrays)
     rounded = [jnp.asarray(array, dtype) for array in arrays]
     exact = [np.asarray(array).astype(np.float64) for array in rounded]
-
-    group_of_edge = rng.integers(0, num_groups, len(edges.senders))
-    groups = group_edges(edges, group_of_edge)
+    groups = group_edges(edges, rng.integers(0, num_groups, len(edges.senders)))
     missing = jnp.asarray(without_loop(edges)) if loops else None
-    y, gradients = run(partial(compute, kind))(
-        groups,
-        rounded[:-1],
-        rounded[-1],
-        rate=rate,
-        missing=missing,
-        num_groups=num_groups,
-    )
+    options: Any = {"name": name, "heads": heads, "rate": rate, "num_groups": num_groups}
+    y, gradients = compute(groups, rounded, missing, **options)
     full = edges.with_missing_self_loops() if loops else edges
-    exact_y, exact_gradients = expected(kind, full, exact, rate)
+    exact_y, exact_gradients = expected(kind, full, exact, heads, rate)
     # 16-bit results are rounded once; sums accumulate in 32 bits.
     terms = 1 if dtype == jnp.bfloat16 else 30 * heads * features
     same = partial(assert_close, dtype=dtype, reduction_length=terms)
     same(with_one(y), with_one(exact_y), name="y")
-    for index, (actual, exact_gradient) in enumerate(zip(gradients, exact_gradients, strict=True)):
-        same(with_one(actual), with_one(exact_gradient), name=f"gradient {index}")
+    for index, (found, exact) in enumerate(zip(gradients, exact_gradients, strict=True)):
+        same(with_one(found), with_one(exact), name=f"gradient {index}")
+
+
+ALL: Any = {"rate": 0.3, "loops": True, "num_groups": 3}
 
 
 @every_kind
+@pytest.mark.parametrize("options", [{}, ALL, ALL | {"mean": True}], ids=["plain", "all", "mean"])
 @pytest.mark.parametrize(("heads", "features"), SIZES)
-def test_values_and_gradients_with_a_hub(name, heads, features):
-    check(name, hub_edges(), heads, features)
-
-
-@every_kind
-@pytest.mark.parametrize(("heads", "features"), SIZES)
-def test_dropout_loops_and_groups(name, heads, features):
-    check(name, hub_edges(3000), heads, features, rate=0.3, loops=True, num_groups=3)
-
-
-@every_kind
-@pytest.mark.parametrize(("heads", "features"), SIZES)
-def test_a_gradient_that_heads_share(name, heads, features):
-    check(name, hub_edges(), heads, features, mean=True, rate=0.3, loops=True, num_groups=3)
-
-
-@every_kind
-@pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_missing_loops_of_one_group(name, rate):
-    check(name, hub_edges(2000), 2, 5, rate=rate, loops=True)
-
-
-@pytest.mark.expensive
-@every_kind
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float64])
-def test_types_of_values(name, dtype):
-    with jax.enable_x64(dtype == np.float64):
-        check(name, hub_edges(4000), 3, 7, dtype=dtype, num_groups=2)
+def test_values_and_gradients_with_a_hub(name, heads, features, options):
+    check(name, hub_edges(), heads, features, **options)
 
 
 @every_kind
@@ -119,19 +189,13 @@ def test_types(name, dtype, heads, features, mean):
 @pytest.mark.expensive
 @every_kind
 def test_wanted_gradients_are_the_same_alone(name):
-    kind, edges = KINDS[name], hub_edges(3000)
-    arrays = [jnp.asarray(array, jnp.float32) for array in kind.draw(edges.num_nodes, 2, 8)]
-    missing = jnp.asarray(without_loop(edges))
-    take = partial(run(partial(compute, kind)), group_edges(edges), arrays[:-1], arrays[-1])
-    _, everything = take(rate=0.2, missing=missing)
-    for alone in range(3):
-        wanted = tuple(index == alone for index in range(3))
-        _, gradients = take(rate=0.2, missing=missing, wanted=wanted)
-        for index, (some, every) in enumerate(zip(gradients, everything, strict=True)):
-            if index == alone:
-                np.testing.assert_array_equal(some, every)
-            else:
-                assert some is None
+    edges = hub_edges(3000)
+    arrays = [jnp.asarray(array, jnp.float32) for array in KINDS[name].draw(edges.num_nodes, 2, 8)]
+    given = group_edges(edges), arrays, jnp.asarray(without_loop(edges))
+    parts = KINDS[name].parts
+    alone = (compute(*given, name=name, heads=2, rate=0.2, wanted=(part,))[1] for part in parts)
+    together = compute(*given, name=name, heads=2, rate=0.2)[1]
+    jax.tree.map(np.testing.assert_array_equal, [*chain.from_iterable(alone)], together)
 
 
 def test_logits_of_minus_infinity_have_no_weight():
@@ -150,89 +214,9 @@ def test_large_logits_do_not_overflow(name):
     check(name, hub_edges(2000), 2, 4, edit=edit)
 
 
-@every_kind
-def test_no_edges(name):
-    nothing = np.zeros(0, np.int64)
-    kind, edges = KINDS[name], Edges.of(nothing, nothing, 5)
-    arrays = [jnp.asarray(array, jnp.float32) for array in kind.draw(5, 2, 3)]
-    y, gradients = run(partial(compute, kind))(group_edges(edges), arrays[:-1], arrays[-1])
-    assert not np.asarray(y).any()
-    assert not any(np.asarray(gradient).any() for gradient in gradients)
-
-
-def test_the_state_of_rows_without_edges():
-    edges = hub_edges(500)
-    over = EdgeGroup(group_edges(edges), 0)
-    values, sender, receiver, _ = KINDS["gat"].draw(edges.num_nodes, 2, 3)
-    arrays = (jnp.float32(values), jnp.float32(sender), jnp.float32(receiver))
-    state = attention_state(over, gat_attention(*arrays, PARAMETER, Softmax(heads=2)), None)
-    peak, total, sums = (np.asarray(part)[edges.in_degrees() == 0] for part in state)
-    assert len(peak) > 0
-    assert np.isneginf(peak).all() and not total.any() and not sums.any()
-
-
-@pytest.mark.expensive
-@every_kind
-def test_devices_of_a_mesh_at_once(name):
-    kind, edges, devices = KINDS[name], hub_edges(4000), 4
-    exact = kind.draw(edges.num_nodes, 3, 7)
-    arrays = [jnp.asarray(array, jnp.float32) for array in exact]
-    mesh = make_mesh(devices)
-    split, whole = jax.P(mesh.axis_names), jax.P()
-
-    def on_each(groups: Any, scale: jax.Array, arrays: Any) -> Any:
-        out = compute(kind, groups, arrays[:-1], arrays[-1] * scale[0], rate=0.3)
-        return jax.tree.map(lambda leaf: leaf[None], out)
-
-    on_all = jax.jit(
-        jax.shard_map(on_each, mesh=mesh, in_specs=(whole, split, whole), out_specs=split)
-    )
-    y, gradients = on_all(group_edges(edges), jnp.ones(devices, jnp.float32), arrays)
-    exact_y, exact_gradients = expected(kind, edges, exact, 0.3)
-    for found, right in zip((y, *gradients), (exact_y, *exact_gradients), strict=True):
-        assert_close(with_one(found[0]), with_one(right), reduction_length=630)
-        for device in range(1, devices):
-            np.testing.assert_array_equal(found[device], found[0])
-
-
-def test_more_heads_than_the_kernels_take():
-    values, sender, receiver, _ = KINDS["gat"].draw(10, MOST_HEADS + 1, 1)
-    arrays = (jnp.float32(values), jnp.float32(sender), jnp.float32(receiver))
-    with pytest.raises(ValueError, match=f"at most {MOST_HEADS} heads"):
-        gat_attention(*arrays, PARAMETER, Softmax(heads=MOST_HEADS + 1))
-
-
-def test_inputs_of_different_types():
-    sender, receiver, attention, _ = KINDS["gatv2"].draw(10, 2, 3)
-    arrays = (jnp.float32(sender), jnp.bfloat16(receiver), jnp.float32(attention))
-    with pytest.raises(ValueError, match="one type and shape"):
-        gatv2_attention(*arrays, PARAMETER, Softmax(heads=2))
-
-
-@every_kind
-def test_a_start_and_messages_from_rows_to_themselves(name):
-    kind, edges = KINDS[name], hub_edges(50)
-    over = EdgeGroup(group_edges(edges), 0, jnp.asarray(without_loop(edges)))
-    drawn = kind.draw(edges.num_nodes, 2, 3)
-    inputs = [jnp.float32(array) for array in drawn[:-1]]
-    adjoint = (jnp.float32(drawn[-1]), *jnp.zeros((2, edges.num_nodes, 2), jnp.float32))
-    attention = kind.make(*inputs, PARAMETER, Softmax(heads=2))
-    state = attention_state(over, attention, None)
-    with pytest.raises(ValueError, match="expected one or the other"):
-        attention_state(over, attention, state)
-    for index in range(3):
-        before = tuple(inputs[each] if each == index else None for each in range(3))
-        with pytest.raises(ValueError, match="expected one or the other"):
-            attention_gradients(over, attention, adjoint, before=before)
-
-
-@pytest.mark.parametrize("name", ["gat", "dot"])
-def test_one_of_the_gradients_that_senders_sum_up_has_no_start(name):
-    kind, edges = KINDS[name], hub_edges(50)
-    drawn = kind.draw(edges.num_nodes, 2, 3)
-    inputs = [jnp.float32(array) for array in drawn[:-1]]
-    adjoint = (jnp.float32(drawn[-1]), *jnp.zeros((2, edges.num_nodes, 2), jnp.float32))
-    attention = kind.make(*inputs, PARAMETER, Softmax(heads=2))
-    over, before = EdgeGroup(group_edges(edges), 0), (inputs[0], None, None)
-    with pytest.raises(ValueError, match="expected both or none"):
-        attention_gradients(over, attention, adjoint, before=before)
+def test_more_heads_than_the_kernels_take_are_left_to_xla():
+    kind = KINDS["gat"]
+    for heads in (MOST_HEADS, MOST_HEADS + 1):
+        *arrays, _ = map(jnp.float32, kind.draw(10, heads, 1))
+        plain = Stages(kind.message, Softmax(heads=heads), 1)
+        assert (cpu_stages(plain, kind.inputs(*arrays)) is None) == (heads > MOST_HEADS)

@@ -11,7 +11,7 @@ from jax import export
 
 import jaxgraph as jg
 from jaxgraph.ops.core.edges import EdgeGroups
-from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
+from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Softmax
 from tests.strategies import complete, random_edges
@@ -52,7 +52,7 @@ def test_forward_and_backward(kind: str, mode: str) -> None:
             sides = {"gat": ((rows, rows[..., 0]), rows[..., 0]), "dot": ((rows, rows), rows)}
             sender, receiver = sides.get(kind, (rows, rows))
             vector = jnp.ones(rows.shape[1:], rows.dtype)
-            makers = {"gat": gat_message, "gatv2": gatv2_message, "dot": dot_message}
+            makers = {"gat": GatMessage, "gatv2": GatV2Message, "dot": DotMessage}
             inputs = Inputs(vector if kind == "gatv2" else (), sender, receiver, ())
             reducer = Softmax(seed=seed, rate=0.5, heads=HEADS)
             return shard.propagate(makers[kind](0.2), reducer, inputs)

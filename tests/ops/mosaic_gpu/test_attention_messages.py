@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
-from jaxgraph.ops.core.choice import choose_stages, has_kernel
+from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edges import EdgeGroup, with_implementation
 from jaxgraph.ops.core.kernel_stages import KernelStages
-from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
+from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
-from jaxgraph.ops.mosaic_gpu import messages
+from pallas_kernels.teams import Launch
 from tests.ops.blocks import Placed, by_kernels, place_block, with_one
 from tests.oracles.randomness import edge_keep_mask
 from tests.pallas_kernels.graphs import in_interpreter
@@ -32,7 +32,7 @@ SOME_KINDS = ("gatv2", *(pytest.param(kind, marks=SLOW) for kind in ("gat", "dot
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    monkeypatch.setattr(Launch, "here", in_interpreter)
 
 
 def known(
@@ -47,12 +47,12 @@ def known(
     reducer = reduce(seed=seed, rate=rate, heads=HEADS)
     if kind == "gat":
         sender, receiver = (rows(HEADS, FEATURES), rows(HEADS)), rows(HEADS)
-        return gat_message(0.2), reducer, Inputs((), sender, receiver, ())
+        return GatMessage(0.2), reducer, Inputs((), sender, receiver, ())
     sender, receiver = rows(HEADS, FEATURES), rows(HEADS, FEATURES)
     if kind == "dot":
-        return dot_message(0.4), reducer, Inputs((), (sender, rows(HEADS, FEATURES)), receiver, ())
+        return DotMessage(0.4), reducer, Inputs((), (sender, rows(HEADS, FEATURES)), receiver, ())
     vector = jnp.asarray(rng.standard_normal((HEADS, FEATURES)), dtype)
-    return gatv2_message(0.2), reducer, Inputs(vector, sender, receiver, ())
+    return GatV2Message(0.2), reducer, Inputs(vector, sender, receiver, ())
 
 
 @pytest.mark.expensive
@@ -115,48 +115,6 @@ def test_states_and_gradients_continue(kind: str) -> None:
     second = kernel.pull_over(over, inputs, adjoint, wanted, first)
     for twice, gradient in zip(*map(jax.tree.leaves, (second, first)), strict=True):
         np.testing.assert_allclose(twice, 2 * gradient, 1e-6, 1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", SOME_KINDS)
-def test_gradients_alone_are_the_same(kind: str) -> None:
-    placed = place_block(GRAPH)
-    message, reducer, inputs = known(placed, kind, "float32", 0.0)
-    edges = with_implementation(placed.block, "mosaic_gpu").edges
-    kernel, over = choose_stages(edges, message, reducer, inputs), EdgeGroup(edges, 0)
-    assert isinstance(kernel, KernelStages)
-    state = kernel.fold_over(over, inputs, None, inputs.receiver.shape[0])
-    outputs, kept = kernel.finish(state, inputs)
-    adjoint = kernel.adjoint(outputs, kept, jnp.ones_like(outputs))
-    nothing, params = Inputs([], [], [], []), kind == "gatv2"
-    every = kernel.pull_over(over, inputs, adjoint, Wanted(params, True, True, False), nothing)
-    parts = ("params", "sender", "receiver") if params else ("sender", "receiver")
-    for part in parts:
-        wanted = Wanted(**{each: each == part for each in ("params", "sender", "receiver", "edge")})
-        alone = kernel.pull_over(over, inputs, adjoint, wanted, nothing)
-        assert [len(getattr(alone, each)) > 0 for each in parts] == [each == part for each in parts]
-        for mine, same in zip(getattr(alone, part), getattr(every, part), strict=True):
-            np.testing.assert_array_equal(mine, same)
-
-
-def test_a_start_and_messages_from_rows_to_themselves() -> None:
-    placed = place_block(GRAPH)
-    message, reducer, inputs = known(placed, "gat", "float32", 0.0)
-    edges = with_implementation(placed.block, "mosaic_gpu").edges
-    kernel = choose_stages(edges, message, reducer, inputs)
-    assert isinstance(kernel, KernelStages)
-    over = EdgeGroup(edges, 0, placed.block.missing_self_loop)
-    rows = inputs.receiver.shape[0]
-    state = (jnp.zeros((rows, HEADS)), jnp.zeros((rows, HEADS)), jnp.zeros((rows, HEADS, FEATURES)))
-    with pytest.raises(ValueError, match="expected one or the other"):
-        kernel.fold_over(over, inputs, state, rows)
-
-
-def test_types_that_no_kernel_takes() -> None:
-    placed = place_block(GRAPH)
-    message, reducer, inputs = known(placed, "dot", "float32", 0.0)
-    integers = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int32), inputs)
-    assert not has_kernel("mosaic_gpu", message, reducer, integers)
 
 
 @pytest.mark.slow

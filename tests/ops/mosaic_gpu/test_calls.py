@@ -11,12 +11,11 @@ from jaxgraph.layout.derived.row_splits import split_rows
 from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups, Orientation, RowSplits
 from jaxgraph.ops.mosaic_gpu.calls import (
     edge_products,
-    neighbor_extremum,
     neighbor_sum,
-    winner_gradient,
 )
 from pallas_kernels import schedule
-from tests.ops.cpu.groups import group_edges, hub_edges, without_loop
+from pallas_kernels.teams import Launch
+from tests.ops.cpu.groups import group_edges, hub_edges
 from tests.pallas_kernels.graphs import in_interpreter, needs_clusters
 
 EDGES = hub_edges(80)
@@ -57,13 +56,13 @@ def test_one_group_after_the_other(
     groups = cut(group_edges(EDGES, GROUP_OF_EDGE), monkeypatch)
     x, rows = draw(EDGES.num_nodes, 2, 3), EDGES.num_nodes
 
-    launch = in_interpreter(cluster=cluster)
+    monkeypatch.setattr(Launch, "here", lambda: in_interpreter(cluster=cluster))
 
     @jax.jit
     def both(x: jax.Array, second: jax.Array) -> jax.Array:
-        first = neighbor_sum(EdgeGroup(groups, 0), side, x, rows, launch=launch)
+        first = neighbor_sum(EdgeGroup(groups, 0), side, x, rows)
         over = EdgeGroup(groups, second)
-        return neighbor_sum(over, side, x, rows, before=first, launch=launch)
+        return neighbor_sum(over, side, x, rows, before=first)
 
     exact = np.asarray(x, np.float64)
     if side == "receiver":
@@ -73,46 +72,12 @@ def test_one_group_after_the_other(
     np.testing.assert_allclose(both(x, jnp.int32(1)), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_rows_take_in_their_own() -> None:
-    groups, missing = group_edges(EDGES), without_loop(EDGES)[:250]
-    over = EdgeGroup(groups, 0, jnp.asarray(missing))
-    x = draw(EDGES.num_nodes, 3)
-    exact = np.asarray(x, np.float64)
-    own = np.pad(missing, (0, EDGES.num_nodes - 250))[:, None]
-    y = neighbor_sum(over, "receiver", x, EDGES.num_nodes, launch=in_interpreter())
-    expected = EDGES.sum_by_receiver(exact[EDGES.senders]) + own * exact
-    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
-    best, count = neighbor_extremum(over, x, EDGES.num_nodes, maximum=True, launch=in_interpreter())
-    alone = own[:, 0] & (np.bincount(EDGES.receivers, minlength=EDGES.num_nodes) == 0)
-    np.testing.assert_array_equal(np.asarray(best)[alone], np.asarray(x)[alone])
-    np.testing.assert_array_equal(np.asarray(count)[alone], 1)
-
-
-def test_products_of_one_group_leave_the_slots_of_others() -> None:
+def test_products_of_one_group_leave_the_slots_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     groups = group_edges(EDGES, GROUP_OF_EDGE)
     x, z = draw(EDGES.num_nodes, 2, 4), draw(EDGES.num_nodes, 2, 4) + 1
-    y = edge_products(EdgeGroup(groups, 1), x, z, heads=2, launch=in_interpreter())
+    y = edge_products(EdgeGroup(groups, 1), x, z, heads=2)
     products = np.asarray(x, np.float64)[EDGES.receivers] * np.asarray(z)[EDGES.senders]
     by_slot = np.lexsort((EDGES.receivers, GROUP_OF_EDGE))
     expected = np.where(IN_SECOND[:, None], products.sum(-1), 0)[by_slot]
     np.testing.assert_allclose(y[:80], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_nothing_to_reduce() -> None:
-    groups = group_edges(EDGES)
-    x = draw(EDGES.num_nodes, 0)
-    assert neighbor_sum(EdgeGroup(groups, 0), "receiver", x, 7).shape == (7, 0)
-
-
-def test_rows_that_take_in_their_own_continue_from_nothing() -> None:
-    over = EdgeGroup(group_edges(EDGES), 0, jnp.asarray(without_loop(EDGES)))
-    x, rows = draw(EDGES.num_nodes, 3), EDGES.num_nodes
-    calls = (
-        lambda: neighbor_sum(over, "receiver", x, rows, before=x),
-        lambda: neighbor_extremum(over, x, rows, maximum=True, before=(x, x)),
-        lambda: winner_gradient(over, x, (x, x), before=x),
-    )
-    for call in calls:
-        with pytest.raises(ValueError, match="reduce the group with `missing` first"):
-            call()

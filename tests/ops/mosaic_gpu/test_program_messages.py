@@ -12,7 +12,7 @@ from jax import export
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Sum
-from jaxgraph.ops.mosaic_gpu import messages
+from pallas_kernels.teams import Launch
 from tests.ops.blocks import by_kernels, place_block
 from tests.pallas_kernels.graphs import in_interpreter
 from tests.strategies import SMALL_GRAPHS
@@ -73,7 +73,7 @@ def gradients(message, block, inputs):
     ],
 )
 def test_equals_xla(name, columns, monkeypatch):
-    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     block = place_block(GRAPH).block
     inputs, message = given(block, columns), FUNCTIONS[name]
     both = [

@@ -22,8 +22,6 @@ from jaxgraph.ops.core.closures import VALUE_CALLS
 from jaxgraph.ops.core.message_programs import inner_jaxprs
 from jaxgraph.ops.core.rewriting.steps import Program, Step
 
-__all__ = ["costs", "is_elementwise", "moved_values"]
-
 _OPERATIONS_PER_BYTE = 2
 """Operations that take the time of a byte that is gathered. Chosen, not measured: with it, products
 of 16 numbers and more run at the nodes, which lets the rest be fused with the gather."""

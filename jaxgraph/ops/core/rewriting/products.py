@@ -20,8 +20,6 @@ from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.rewriting.steps import Operand, Program, Step
 
-__all__ = ["split_products"]
-
 
 @dataclasses.dataclass(frozen=True)
 class _Product:

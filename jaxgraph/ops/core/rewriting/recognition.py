@@ -16,8 +16,6 @@ from jaxgraph.ops.core.messages import MessageFn
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.rewriting.steps import Program
 
-__all__ = ["recognized"]
-
 Pytree = Any
 _RESHAPES = ("broadcast_in_dim", "reshape", "expand_dims", "copy", "copy_p", "pvary")
 

@@ -24,8 +24,6 @@ from jaxgraph.ops.core.rewriting.products import split_products
 from jaxgraph.ops.core.rewriting.recognition import recognized
 from jaxgraph.ops.core.rewriting.steps import ENDS, Program, Step, abstract, traced
 
-__all__ = ["Moved", "Rewritten", "rewritten"]
-
 Pytree = Any
 
 

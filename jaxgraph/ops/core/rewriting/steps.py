@@ -18,8 +18,6 @@ from jax.extend import core
 from jaxgraph.ops.core.closures import CALLS, evaluate, trace_message
 from jaxgraph.ops.core.edges import match_variation
 
-__all__ = ["ENDS", "Program", "Step", "abstract", "traced"]
-
 Pytree = Any
 Operand = int | core.Literal
 """The number of a value, or a number written in the program."""

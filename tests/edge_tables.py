@@ -1,14 +1,11 @@
 """The edge tables of a part, read back lane by lane as in `jaxgraph.ops.core.edges`."""
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
-from unittest import mock
 
 import numpy as np
 
 from jaxgraph.layout.derived.chunks import PIECE
-from jaxgraph.layout.derived.lanes import lane_sizes
 from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.placed import placed_part
@@ -32,16 +29,6 @@ class Edge(NamedTuple):
     slot: int
     sender: int
     receiver: int
-
-
-@contextlib.contextmanager
-def choosing_lanes(*lanes: int) -> Iterator[None]:
-    """Makes lanes for a graph in one part, at any cost."""
-    module = "jaxgraph.layout.derived.lanes"
-    lane_sizes.cache_clear()
-    with mock.patch(f"{module}.choose_lanes", lambda _: lanes):
-        yield
-    lane_sizes.cache_clear()
 
 
 def placed_parts(source: PartSource, implementation: str = "xla") -> list[dict[str, np.ndarray]]:

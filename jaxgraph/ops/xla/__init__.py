@@ -1,1 +1,0 @@
-"""Reductions by XLA alone, without a scatter."""
