@@ -103,13 +103,10 @@ def test_placed_parts_are_taken_as_they_are(tables):
 @pytest.mark.parametrize(
     ("spoiled", "message"),
     [
-        ({"nodes": None, "labels": None}, "part 0 lacks labels, nodes, which its manifest lists"),
-        (
-            {"nodes": np.zeros((400, 5), np.float32)},
-            r"part 0: nodes has shape \[400, 5\]; expected at most the manifest's \[\d+, 5\]",
-        ),
-        ({"labels": np.zeros((2, 2), np.int32)}, r"labels has shape \[2, 2\]; expected at most"),
-        ({"labels": np.zeros(2)}, "labels has dtype float64; expected the manifest's int32"),
+        ({"nodes": None}, "part 0 lacks nodes, which its manifest lists"),
+        ({"nodes": np.zeros((400, 5), np.float32)}, r"nodes is float32 \[400, 5\]; expected"),
+        ({"labels": np.zeros((2, 2), np.int32)}, r"labels is int32 \[2, 2\]; expected"),
+        ({"labels": np.zeros(2)}, r"labels is float64 \[2\]; expected the manifest's int32"),
     ],
 )
 def test_parts_that_do_not_fit_their_manifest(tables, spoiled, message):
