@@ -34,7 +34,6 @@ __all__ = [
     "resized",
     "rows_sent",
     "send_rows",
-    "several_route",
 ]
 
 Pytree = Any
@@ -136,26 +135,6 @@ def reach_route(shard: Shard) -> Route:
     """Returns the route of `shard.reach`: a part sends its rows reached by the part behind."""
     manifest = shard.manifest
     return _route(manifest.reach_units, manifest.halo_unit, shard.hosts, to_part=False)
-
-
-def several_route(shard: Shard) -> Route:
-    """Returns the route of `shard.send` where devices own several parts.
-
-    Step i (parts - 1) + s pairs the i-th own part of every device, as receiver, with the part
-    behind it at step s.
-    """
-    manifest, own = shard.manifest, shard.own_parts
-    order = RingOrder(manifest.num_parts, shard.hosts)
-    parts, units = manifest.num_parts, manifest.halo_units
-    steps = []
-    for index in range(own):
-        for step in range(1, parts):
-            counts = {}
-            for part in range(index, parts, own):
-                other = order.behind(part, step)
-                counts[other // own, part // own] = units[part][other]
-            steps.append(_segments(counts, manifest.halo_unit))
-    return Route(tuple(steps), halo_route(shard).rows)
 
 
 def rows_sent(units: tuple[tuple[int, ...], ...], unit: int, hosts: int = 1) -> int:
