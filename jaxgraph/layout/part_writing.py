@@ -7,12 +7,13 @@ until then a reader finds the old parts, from then on the new ones.
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import re
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,6 @@ import numpy as np
 
 from jaxgraph.graph_facts import GraphFacts
 from jaxgraph.layout.manifest import Manifest
-from jaxgraph.layout.manifest_text import entries_of, write_text
 from jaxgraph.layout.part_files import (
     DATA_FOLDER,
     MANIFEST,
@@ -29,6 +29,8 @@ from jaxgraph.layout.part_files import (
     Contents,
     PartFiles,
     PartFolder,
+    entries_of,
+    write_text,
 )
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.written_file import UNFINISHED, alone_in, sync_folder, write_atomically
@@ -42,6 +44,7 @@ _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]")
 _MARK = b'"jaxgraph parts '
 _SHARED = "shared"
 _SYNCS_AT_A_TIME = 16
+_BYTES_AT_A_TIME = 1 << 24
 
 
 def check_target(folder: str | os.PathLike[str]) -> Path:
@@ -230,9 +233,11 @@ class _Files:
     def _holds(self, file: ArrayFile, head: bytes, body: memoryview) -> bool:
         path = self.data / self._moved.get(file.file, file).file
         with path.open("rb") as opened:
-            if opened.read(len(head)) != head:
-                return False
-            return all(opened.read(len(some)) == some for some in _chunks(body))
+            steps = range(0, len(body), _BYTES_AT_A_TIME)
+            return opened.read(len(head)) == head and all(
+                opened.read(_BYTES_AT_A_TIME) == body[step : step + _BYTES_AT_A_TIME]
+                for step in steps
+            )
 
     def _share(self, file: ArrayFile) -> None:
         if file.file in self._moved:
@@ -248,32 +253,16 @@ class _Files:
 
 def _npy(values: np.ndarray) -> tuple[bytes, memoryview, int]:
     """The header of the file of an array, the bytes that follow, and the CRC-32 of all."""
-    head = _Head()
+    head = io.BytesIO()
     description = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
-    np.lib.format.write_array_header_1_0(head, description)  # pyright: ignore[reportArgumentType]
-    text, body = bytes(head.text), values.reshape(-1).view(np.uint8).data
+    np.lib.format.write_array_header_1_0(head, description)
+    text, body = head.getvalue(), values.reshape(-1).view(np.uint8).data
     return text, body, zlib.crc32(body, zlib.crc32(text))
 
 
-class _Head:
-    def __init__(self) -> None:
-        self.text = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self.text += data
-
-
-def _chunks(data: memoryview) -> Iterator[memoryview]:
-    step = 1 << 24
-    return (data[first : first + step] for first in range(0, len(data), step))
-
-
 def _write_file(path: Path, *contents: bytes | memoryview) -> None:
-    with path.open("xb", buffering=0) as file:
-        for data in contents:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
+    with path.open("xb") as file:
+        file.writelines(contents)
 
 
 def _sync(data: Path) -> None:

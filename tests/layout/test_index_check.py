@@ -65,14 +65,6 @@ def index_arrays(source: PartTables) -> Iterator[tuple[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("implementation", ["xla", "cpu"])
-def test_parts_as_they_are_pass(name: str, implementation: str) -> None:
-    source = tables(name)
-    mode = None if source.manifest.columns is None else "p3"
-    place(source, make_mesh(SOURCES[name][0]), mode, implementation=implementation)
-
-
-@pytest.mark.parametrize("name", SOURCES)
 def test_any_index_outside_of_its_table_is_refused_by_name(name: str) -> None:
     source = tables(name)
     manifest, last = source.manifest, source.manifest.num_parts - 1

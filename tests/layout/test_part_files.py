@@ -171,18 +171,6 @@ def test_a_process_reads_its_own_parts_alone(request_name: str, tmp_path: Path):
     assert all(isinstance(x, np.memmap) or not x.size for x in found.part(0).values())
 
 
-def test_what_all_devices_hold_is_written_once(tmp_path: Path):
-    graph = hub("dense")
-    with fast_disk():
-        found = write(graph, source_of(graph, np.arange(60) % 4, 4, "p3"), tmp_path)
-    shared = [part.arrays["columns/by_receiver/neighbors"].file for part in found.contents.parts]
-    assert set(shared) == {shared[0]} and shared[0].startswith("shared/")
-    columns = [part.arrays["nodes"].file for part in found.contents.parts]
-    assert len(set(columns)) == 4 and found.part(3)["nodes"].shape[1] == 2
-    on_disk = {str(x.relative_to(tmp_path / found.contents.data)) for x in tmp_path.rglob("*.npy")}
-    assert on_disk == set(found.files)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -127,21 +127,6 @@ def test_a_failed_writer_leaves_the_old_parts_and_nothing_else(
         )
 
 
-def test_a_signal_after_the_new_manifest_leaves_the_new_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    with fast_disk():
-        write(*two_parts(0), tmp_path)
-        monkeypatch.setattr(part_writing, "_delete_leftovers", failing(lambda: None, 0, _Stop()))
-        with pytest.raises(_Stop):
-            write(*two_parts(1), tmp_path)
-        found = open_parts(tmp_path)
-        assert found.graph.name == "ring 1" and len(found.part(1)) > 10
-        monkeypatch.undo()
-        write(*two_parts(0), tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def test_all_is_on_the_disk_before_the_manifest_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -22,7 +22,7 @@ from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, check_devi
 from jaxgraph.parallel.streaming.exchange import Exchange, Listed
 from jaxgraph.parallel.streaming.feeding import Threads
 from jaxgraph.parallel.streaming.part import StreamedPart
-from jaxgraph.parallel.streaming.store import FileStore, MemoryStore, Store
+from jaxgraph.parallel.streaming.store import FileStore, MemoryStore
 from jaxgraph.parallel.streaming.transfer_time import share_of_whole
 from pallas_kernels.pytrees import pytree
 
@@ -136,7 +136,7 @@ class HostParts:
       threads: those that load and write.
     """
 
-    store: Store
+    store: MemoryStore
     keys: tuple[Hashable, ...]
     like: StreamedPart
     senders: Exchange
@@ -306,7 +306,7 @@ def outlined_graph(source: PartSource, mesh: Mesh, **options: Any) -> StreamedGr
 def _made(
     source: PartSource,
     mesh: Mesh,
-    store: Store | None,
+    store: MemoryStore | None,
     *,
     implementation: str | None = None,
     node_dtype: Any = None,
