@@ -17,8 +17,8 @@ from benchmarks.stream_schedule.two_stages import Job
 from jaxgraph.parallel.streaming import function
 from jaxgraph.parallel.streaming.aggregation import AggregationOverParts
 from jaxgraph.parallel.streaming.devices import Devices
+from jaxgraph.parallel.streaming.programs import Spread, Waiting
 from jaxgraph.parallel.streaming.rehearsal import Rehearsal, total_bytes
-from jaxgraph.parallel.streaming.turns import Spread, Waiting
 
 __all__ = ["ARRAYS", "OTHER_ROWS", "OWN_ROWS", "Sent", "Times", "counted", "one_by_one"]
 

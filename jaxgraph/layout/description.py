@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from jaxgraph.layout.extents import Extents, extents_of
-from jaxgraph.layout.feature_tables import count_features
+from jaxgraph.layout.feature_tables import FeatureEdges, count_features
 from jaxgraph.layout.halo import SMALLEST_UNIT, choose_unit, in_units
 from jaxgraph.layout.manifest import FeatureSizes, Manifest
 from jaxgraph.layout.node_tables import num_edge_types
 from jaxgraph.layout.row_lengths import RowLengths, leaving
 from jaxgraph.layout.survey import Survey
 
-__all__ = ["choose_halo_unit", "describe", "orientation_extents", "with_slack"]
+__all__ = ["choose_halo_unit", "describe", "orientation_extents", "with_features", "with_slack"]
 
 Shape = tuple[int, ...]
 FEWEST_ROWS = 16
@@ -79,17 +79,29 @@ def describe(
     edges = int(extents.part_edges.max())
     listed += [(name, (edges, *rest), dtype) for name, rest, dtype in extents.edge_data]
     listed += [(name, shape, np.dtype(np.int32)) for name, shape in _table_extents(extents)]
-    if chunks is None and isinstance(found, Survey) and found.features is not None:
-        lengths, of_features = count_features(found.features)
-        sizes = FeatureSizes(found.graph.num_features, (lengths,))
-        manifest = dataclasses.replace(manifest, features=sizes)
-        listed += [(name, *shape) for name, shape in of_features.items()]
     # Sorted by name: manifests of the same arrays compare equal.
     shapes = tuple(
         (name, with_slack(manifest, name, extent), dtype.str)
         for name, extent, dtype in sorted(listed, key=lambda each: each[0])
     )
-    return dataclasses.replace(manifest, shapes=shapes)
+    manifest = dataclasses.replace(manifest, shapes=shapes)
+    if chunks is None and isinstance(found, Survey) and found.features is not None:
+        return with_features(manifest, found.graph.num_features, found.features)
+    return manifest
+
+
+def with_features(
+    manifest: Manifest, num_columns: int, features: Sequence[FeatureEdges]
+) -> Manifest:
+    """The manifest with the sparse features of each part."""
+    lengths, of_features = count_features(features)
+    found = [
+        (name, with_slack(manifest, name, shape), dtype.str)
+        for name, (shape, dtype) in of_features.items()
+    ]
+    shapes = tuple(sorted((*manifest.shapes, *found)))
+    sizes = FeatureSizes(num_columns, (lengths,))
+    return dataclasses.replace(manifest, shapes=shapes, features=sizes)
 
 
 def with_slack(manifest: Manifest, name: str, extents: Shape) -> Shape:

@@ -206,7 +206,7 @@ class Manifest:
     has_padding: bool = True
     columns: ColumnSchedule | None = None
     features: FeatureSizes | None = None
-    num_edge_types: int = dataclasses.field(default=0, metadata={"optional": True})
+    num_edge_types: int = 0
     counts: Counts | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:

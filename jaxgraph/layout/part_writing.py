@@ -7,12 +7,13 @@ until then a reader finds the old parts, from then on the new ones.
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import re
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,10 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxgraph.graph_facts import GraphFacts
-from jaxgraph.layout.index_check import check_stored_integers, part_error
 from jaxgraph.layout.manifest import Manifest
-from jaxgraph.layout.manifest_check import DTYPE
-from jaxgraph.layout.manifest_text import entries_of, write_text
 from jaxgraph.layout.part_files import (
     DATA_FOLDER,
     MANIFEST,
@@ -31,7 +29,8 @@ from jaxgraph.layout.part_files import (
     Contents,
     PartFiles,
     PartFolder,
-    check_contents,
+    entries_of,
+    write_text,
 )
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.written_file import UNFINISHED, alone_in, sync_folder, write_atomically
@@ -40,9 +39,12 @@ __all__ = ["WORK_FOLDER", "check_target", "write_source"]
 
 WORK_FOLDER = re.compile(r"work-[0-9a-f]{32}")
 """The folder of a run that makes parts in steps, which goes once parts are written."""
+_DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]")
+"""The dtypes of arrays on disk: little-endian numbers of at most 64 bits, and bools."""
 _MARK = b'"jaxgraph parts '
 _SHARED = "shared"
 _SYNCS_AT_A_TIME = 16
+_BYTES_AT_A_TIME = 1 << 24
 
 
 def check_target(folder: str | os.PathLike[str]) -> Path:
@@ -98,8 +100,8 @@ def write_source(
       The folder, opened.
 
     Raises:
-      ValueError: the folder holds something else, another process writes to it, or the source
-        does not fit its manifest.
+      ValueError: the folder holds something else, another process writes to it, or an array is of
+        a type of an extension of NumPy.
       OSError: it could not be written.
     """
     root = check_target(folder)
@@ -137,7 +139,7 @@ def _written(
     """Writes all arrays, and returns what the manifest says of them."""
     manifest = source.manifest
     for name, _, dtype in manifest.shapes:
-        if not DTYPE.fullmatch(dtype):
+        if not _DTYPE.fullmatch(dtype):
             raise ValueError(f"{name} has dtype {dtype}; expected numbers or bools of NumPy")
     data.mkdir()
     files, parts = _Files(data), []
@@ -148,9 +150,7 @@ def _written(
     parts = [files.placed(part) for part in parts]
     lengths = files.write_shared("row-lengths", entries_of(manifest))
     _sync(data)
-    contents = Contents(data.name, manifest, graph_facts, tuple(parts), lengths)
-    check_contents(contents)
-    return contents
+    return Contents(data.name, manifest, graph_facts, tuple(parts), lengths)
 
 
 def _written_part(
@@ -160,32 +160,20 @@ def _written_part(
     node_names: np.ndarray | None,
     files: _Files,
 ) -> PartFiles:
-    fitting = dict(_fitting(arrays, manifest, index))
+    found = {
+        name: np.ascontiguousarray(arrays[name], dtype).reshape(arrays[name].shape)
+        for name, (_, dtype) in manifest.array_shapes().items()
+    }
     written = {
         name: files.write(index, f"{number:03d}-{name}", values)
-        for number, (name, values) in enumerate(fitting.items())
+        for number, (name, values) in enumerate(found.items())
     }
-    mask = fitting["node_mask"]
+    mask = found["node_mask"]
     names = None
     if node_names is not None:
-        own = np.asarray(node_names[fitting["node_ids"][: len(mask)][mask]])
+        own = np.asarray(node_names[found["node_ids"][: len(mask)][mask]])
         names = files.write(index, "node-names", own.astype(own.dtype.newbyteorder("<")))
     return PartFiles(int(mask.sum()), written, names)
-
-
-def _fitting(
-    arrays: Mapping[str, np.ndarray], manifest: Manifest, index: int
-) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays that a manifest lists, in its dtypes."""
-    for name, (_, dtype) in manifest.array_shapes().items():
-        what = f"part {index}: {name}"
-        if name not in arrays:
-            raise part_error(f"{what} is missing, which its manifest lists")
-        values = np.asarray(arrays[name])
-        if not np.can_cast(values.dtype, dtype, "same_kind"):
-            raise part_error(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
-        check_stored_integers(what, values, dtype)
-        yield name, np.ascontiguousarray(values, dtype).reshape(values.shape)
 
 
 class _Files:
@@ -245,9 +233,11 @@ class _Files:
     def _holds(self, file: ArrayFile, head: bytes, body: memoryview) -> bool:
         path = self.data / self._moved.get(file.file, file).file
         with path.open("rb") as opened:
-            if opened.read(len(head)) != head:
-                return False
-            return all(opened.read(len(some)) == some for some in _chunks(body))
+            steps = range(0, len(body), _BYTES_AT_A_TIME)
+            return opened.read(len(head)) == head and all(
+                opened.read(_BYTES_AT_A_TIME) == body[step : step + _BYTES_AT_A_TIME]
+                for step in steps
+            )
 
     def _share(self, file: ArrayFile) -> None:
         if file.file in self._moved:
@@ -263,32 +253,16 @@ class _Files:
 
 def _npy(values: np.ndarray) -> tuple[bytes, memoryview, int]:
     """The header of the file of an array, the bytes that follow, and the CRC-32 of all."""
-    head = _Head()
+    head = io.BytesIO()
     description = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
-    np.lib.format.write_array_header_1_0(head, description)  # pyright: ignore[reportArgumentType]
-    text, body = bytes(head.text), values.reshape(-1).view(np.uint8).data
+    np.lib.format.write_array_header_1_0(head, description)
+    text, body = head.getvalue(), values.reshape(-1).view(np.uint8).data
     return text, body, zlib.crc32(body, zlib.crc32(text))
 
 
-class _Head:
-    def __init__(self) -> None:
-        self.text = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self.text += data
-
-
-def _chunks(data: memoryview) -> Iterator[memoryview]:
-    step = 1 << 24
-    return (data[first : first + step] for first in range(0, len(data), step))
-
-
 def _write_file(path: Path, *contents: bytes | memoryview) -> None:
-    with path.open("xb", buffering=0) as file:
-        for data in contents:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
+    with path.open("xb") as file:
+        file.writelines(contents)
 
 
 def _sync(data: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxgraph.layout.derived import features, row_splits, rows
 from jaxgraph.layout.derived.orientations import fill
-from jaxgraph.layout.index_check import check_indices, check_stored_integers, part_error
+from jaxgraph.layout.index_check import check_indices, part_error
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
 from jaxgraph.layout.shard_tables import PartSource
@@ -99,25 +99,20 @@ def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shap
       ValueError: an array is missing, too large, or of a type that does not fit.
     """
     part, listed = dict(source.part(index)), manifest.array_shapes()
-    missing = sorted(listed.keys() - part.keys())
-    if missing:
-        raise part_error(f"part {index} lacks {', '.join(missing)}, which its manifest lists")
     found: Arrays = {}
     # An array is let go once it is copied, since mapped pages take memory, too; the largest comes
     # first, when there is least beside it.
     for name in sorted(listed, key=lambda name: -math.prod(listed[name][0])):
-        (shape, dtype), is_mapped = listed[name], isinstance(part[name], np.memmap)
-        values, what = np.asarray(part.pop(name)), f"part {index}: {name}"
-        if values.ndim != len(shape) or any(
-            a > b for a, b in zip(values.shape, shape, strict=True)
-        ):
+        shape, dtype = listed[name]
+        if name not in part:
+            raise part_error(f"part {index} lacks {name}, which its manifest lists")
+        is_mapped, values = isinstance(part[name], np.memmap), np.asarray(part.pop(name))
+        fits = len(values.shape) == len(shape) and all(map(int.__le__, values.shape, shape))
+        if not fits or not np.can_cast(values.dtype, dtype, "same_kind"):
             raise part_error(
-                f"{what} has shape {list(values.shape)}; expected at most the manifest's "
-                f"{list(shape)}"
+                f"part {index}: {name} is {values.dtype} {list(values.shape)}; expected the "
+                f"manifest's {dtype}, at most {list(shape)}"
             )
-        if not np.can_cast(values.dtype, dtype, "same_kind"):
-            raise part_error(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
-        check_stored_integers(what, values, dtype)
         # A file may change after its indices are checked: devices never read it.
         found[name] = fill(name, values, *shapes[name], copy=is_mapped)
     return {name: found[name] for name in listed}

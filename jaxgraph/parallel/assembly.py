@@ -29,7 +29,7 @@ __all__ = ["assemble"]
 
 Arrays = Mapping[str, Any]
 _COMPOSED = {"incoming", "outgoing", "send", "reach", "columns", "node_data", "edge_data"}
-_STATIC = {"manifest", "axis", "prefetch", "own_parts", "hosts", "has_own_weights"}
+_STATIC = {"manifest", "axis", "prefetch", "hosts", "has_own_weights"}
 
 
 def assemble(
@@ -38,7 +38,6 @@ def assemble(
     axis: str | tuple[str, ...],
     prefetch: bool,
     implementation: str,
-    own_parts: int,
     hosts: int = 1,
 ) -> Shard:
     """Makes the `Shard` whose leaves are the arrays, whatever they are.
@@ -49,7 +48,6 @@ def assemble(
       axis: of the mesh, or several.
       prefetch: whether the next part's rows are fetched while the current ones are aggregated.
       implementation: which kernels reduce over the edges.
-      own_parts: number of parts that a device owns.
       hosts: over how many hosts the parts are spread.
 
     Returns:
@@ -80,7 +78,6 @@ def assemble(
         manifest=manifest,
         axis=axis,
         prefetch=prefetch,
-        own_parts=own_parts,
         hosts=hosts,
     )
 

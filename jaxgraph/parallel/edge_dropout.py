@@ -59,9 +59,6 @@ def keep_edges(
             f"keep_edges was given a {type(neighborhood).__name__}; expected the shard of a "
             "device under jaxgraph.parallel.spmd, a Bipartite or a PartAlone"
         )
-    if own.own_parts > 1:
-        kept = jax.vmap(lambda edges: _kept(edges, key, rate))(own.incoming_by_part())
-        return kept.reshape(-1)
     return _kept(own.incoming, key, rate)
 
 

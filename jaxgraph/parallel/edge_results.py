@@ -9,6 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxgraph.layout.local_order import LocalOrder, local_order
+from jaxgraph.layout.merged_parts import merge_partition
 from jaxgraph.layout.part_edges import incoming_edges
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.partition.assignment import Partition
@@ -50,6 +51,8 @@ def gather_edges(
         )
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
+    if partition.num_parts % sharded.num_parts == 0:
+        partition = merge_partition(partition, sharded.num_parts)
     order = _checked_order(sharded, graph, partition)
     by_part = _on_host(values).reshape(sharded.num_parts, slots, *values.shape[1:])
     gathered = np.zeros((graph.num_edges, *values.shape[1:]), by_part.dtype)

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,20 +22,49 @@ from jax import lax
 from jaxgraph.ops.core.chosen_rows import chosen_rows, is_wide
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.rows import entry_at, rows_from
-from jaxgraph.parallel.ring_order import RingOrder
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = [
-    "Route",
-    "halo_route",
-    "reach_route",
-    "resized",
-    "rows_sent",
-    "send_rows",
-    "several_route",
-]
+__all__ = ["RingOrder", "Route", "halo_route", "reach_route", "resized", "rows_sent", "send_rows"]
+
+Number = TypeVar("Number", int, jax.Array)
+"""A part: every device computes its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RingOrder:
+    """The partner of every part at every step.
+
+    Attributes:
+      parts: number of parts.
+      hosts: hosts that hold equally many of them, host h the h-th run.
+    """
+
+    parts: int
+    hosts: int = 1
+
+    def behind(self, part: Number, step: jax.Array | int) -> Number:
+        """Returns the part whose rows `part` receives at a step, from 1."""
+        return self._moved(part, step, -1)
+
+    def ahead(self, part: Number, step: jax.Array | int) -> Number:
+        """Returns the part that receives rows of `part` at a step, from 1."""
+        return self._moved(part, step, 1)
+
+    def arriving(self, part: Number, step: jax.Array | int) -> Number:
+        """Returns the distance on the ring of the part behind: the group of its edges."""
+        return (part - self.behind(part, step)) % self.parts
+
+    def leaving(self, part: Number, step: jax.Array | int) -> Number:
+        """Returns the distance on the ring of the part ahead."""
+        return (self.ahead(part, step) - part) % self.parts
+
+    def _moved(self, part: Number, step: Any, sign: int) -> Number:
+        size = self.parts // self.hosts
+        host = (part // size + sign * (step // size)) % self.hosts
+        return host * size + (part % size + sign * (step % size)) % size
+
 
 Pytree = Any
 MOST_SEGMENTS = 4
@@ -136,26 +165,6 @@ def reach_route(shard: Shard) -> Route:
     """Returns the route of `shard.reach`: a part sends its rows reached by the part behind."""
     manifest = shard.manifest
     return _route(manifest.reach_units, manifest.halo_unit, shard.hosts, to_part=False)
-
-
-def several_route(shard: Shard) -> Route:
-    """Returns the route of `shard.send` where devices own several parts.
-
-    Step i (parts - 1) + s pairs the i-th own part of every device, as receiver, with the part
-    behind it at step s.
-    """
-    manifest, own = shard.manifest, shard.own_parts
-    order = RingOrder(manifest.num_parts, shard.hosts)
-    parts, units = manifest.num_parts, manifest.halo_units
-    steps = []
-    for index in range(own):
-        for step in range(1, parts):
-            counts = {}
-            for part in range(index, parts, own):
-                other = order.behind(part, step)
-                counts[other // own, part // own] = units[part][other]
-            steps.append(_segments(counts, manifest.halo_unit))
-    return Route(tuple(steps), halo_route(shard).rows)
 
 
 def rows_sent(units: tuple[tuple[int, ...], ...], unit: int, hosts: int = 1) -> int:

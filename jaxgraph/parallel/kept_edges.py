@@ -35,16 +35,11 @@ class _Kept:
         return jax.tree.map(masked, self.function(params, sender, receiver, data))
 
 
-def has_edge(edges: EdgeGroups, own_parts: int) -> jax.Array:
+def has_edge(edges: EdgeGroups) -> jax.Array:
     """bool [slots], the slots by receiver of a device's edges that hold an edge."""
     by_receiver = edges.by_receiver
-    slots = by_receiver.neighbors.reshape(own_parts, -1).shape[1]
-    starts, rows = (
-        x.reshape(own_parts, -1)
-        for x in (by_receiver.compressed_starts, by_receiver.compressed_ptr)
-    )
-    counts = jnp.take_along_axis(starts, rows[:, -1:], 1)
-    return (jnp.arange(slots) < counts).reshape(-1)
+    count = by_receiver.compressed_starts[by_receiver.compressed_ptr[-1]]
+    return jnp.arange(by_receiver.neighbors.shape[0]) < count
 
 
 def sum_of_kept(

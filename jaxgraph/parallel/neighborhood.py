@@ -207,7 +207,7 @@ class OfOneBlock:
     @property
     def edge_mask(self) -> jax.Array:
         """bool [slots], False for padding."""
-        return has_edge(self.block().edges, 1)
+        return has_edge(self.block().edges)
 
     def has_edges(self, side: str) -> jax.Array:
         """bool [rows], the rows that an edge reads at its "sender" or "receiver"."""

@@ -15,11 +15,9 @@ from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.exchange import halo_route
 from jaxgraph.parallel.neighborhood import NodeTable
-from jaxgraph.parallel.own_parts import of_part
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.parallel.schedules.given import GivenHalos
 from jaxgraph.parallel.shard import Shard
-from jaxgraph.parallel.sparse_features import SparseFeatures
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["PartAlone", "part_alone"]
@@ -148,9 +146,8 @@ def part_alone(sharded: ShardedGraph, part: int, device: Any = None) -> PartAlon
         )
     if not sharded.shards.node_ids.is_fully_addressable:
         raise ValueError("the graph has parts in other processes; part_alone reads all parts")
-    holder, index = divmod(part, sharded.shards.own_parts)
-    held = jax.tree.map(lambda leaf: _held_by(leaf, holder), sharded.shards)
-    own = _taken(held if device is None else jax.device_put(held, device), np.int32(index))
+    held = jax.tree.map(lambda leaf: _held_by(leaf, part), sharded.shards)
+    own = _taken(held if device is None else jax.device_put(held, device))
     own = dataclasses.replace(own, prefetch=False, hosts=1)
     ids, mask = _sender_ids(own)
     return PartAlone(own, _table(sharded.shards, own, ids, mask))
@@ -161,21 +158,9 @@ def _held_by(leaf: jax.Array, device: int) -> jax.Array:
 
 
 @jax.jit
-def _taken(held: Shard, index: jax.Array) -> Shard:
-    """Takes one of the parts of a device, from arrays [1, ...] whose first axis counts devices."""
-    own = jax.tree.map(lambda leaf: leaf[0], held)
-    return own if own.own_parts == 1 else _one_part(own, index)
-
-
-def _one_part(own: Shard, index: jax.Array) -> Shard:
-    """Takes one part of a device, with all data of its nodes and edges."""
-    names = ("weighted_in_degree", "labels", "train_mask", "val_mask", "test_mask")
-    names += () if isinstance(own.nodes, SparseFeatures) else ("nodes",)
-    names += ("graph_ids", "edges", "edge_weight", "edge_type", "node_data", "edge_data")
-    data = {name: of_part(own, getattr(own, name), index) for name in names}
-    if isinstance(own.nodes, SparseFeatures):
-        data["nodes"] = own.nodes.part(index)
-    return dataclasses.replace(own.part(index), **data, follows_from=None)
+def _taken(held: Shard) -> Shard:
+    """Takes the part of a device, from arrays [1, ...] whose first axis counts devices."""
+    return jax.tree.map(lambda leaf: leaf[0], held)
 
 
 def _sender_ids(own: Shard) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
-from jaxgraph.layout.manifest import Counts, Manifest, Padding, Shapes
+from jaxgraph.layout.manifest import Counts, Manifest, Padding
+from jaxgraph.layout.merged_parts import merge_partition, merge_parts
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource, tabulate
 from jaxgraph.ops.core.choice import usable_implementation
@@ -31,7 +32,15 @@ from jaxgraph.parallel.shard import Shard
 from jaxgraph.partition.assignment import Partition
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["AbstractSource", "ShardedGraph", "check_sharded", "place", "shard"]
+__all__ = [
+    "AbstractSource",
+    "ShardedGraph",
+    "check_devices",
+    "check_sharded",
+    "on_mesh",
+    "place",
+    "shard",
+]
 
 
 @pytree
@@ -148,8 +157,8 @@ def shard(
 
     Args:
       graph: the graph.
-      partition: a part for every node, with as many parts as the mesh has devices, or a multiple: a
-        device then owns several consecutive parts. None: one part, on a mesh of one device.
+      partition: a part for every node, with as many parts as the mesh has devices, or a multiple:
+        consecutive parts are then merged. None: one part, on a mesh of one device.
       mesh: a mesh with one axis, or of hosts and their devices, as `make_mesh(hosts=...)` makes
         it: mode "sar" then visits the parts of the own host first.
       mode: the schedule: "sar" fetches one remote part at a time and saves none, "domain" exchanges
@@ -220,7 +229,8 @@ def shard(
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
     if isinstance(partition, Partition) and not streams:
-        _check_mesh(mesh, partition.num_parts)
+        check_devices(mesh, partition.num_parts, may_merge=columns is None)
+        partition = merge_partition(partition, mesh.size)
     target = pad_to.manifest if isinstance(pad_to, ShardedGraph) else pad_to
     if not isinstance(target, Manifest | None):
         raise ValueError(
@@ -260,10 +270,13 @@ def place(
 ) -> ShardedGraph:
     """Places the parts of a source on the devices of a mesh; a process reads only its own parts.
 
+    Where there are fewer devices, consecutive parts are merged: every process reads all parts, one
+    after the other, and none holds the whole graph.
+
     Args:
       source: a manifest and `part(i)`, the arrays of one part. With `AbstractSource` nothing is
         read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
-      mesh: a mesh as for `shard`, whose devices own equally many parts; it may span processes.
+      mesh: a mesh as for `shard`; it may span processes.
       mode: the schedule that the source was made for ("p3" where features are split by column), to
         check it; None: any. Or "stream", for a source made for "sar".
       prefetch, implementation, node_dtype, folder: as for `shard`.
@@ -296,13 +309,31 @@ def place(
         return streamed_graph(
             source, mesh, folder=folder, implementation=implementation, node_dtype=node_dtype
         )
-    _check_mesh(mesh, manifest.num_parts)
+    check_devices(mesh, manifest.num_parts, may_merge=manifest.columns is None)
     made_for = manifest.mode if manifest.columns is None else "p3"
     if mode is not None and mode != made_for:
         raise ValueError(f"mode is {mode!r}, but the source was made for mode {made_for!r}")
     if prefetch and manifest.mode != "sar":
         name = "mode" if manifest.columns is None else "rest"
         raise ValueError(f"prefetch=True needs {name}='sar'; {name} is {manifest.mode!r}")
+    if manifest.num_parts > mesh.size:
+        source = merge_parts(source, mesh.size)
+    placed = on_mesh(
+        source, mesh, prefetch=prefetch, implementation=implementation, node_dtype=node_dtype
+    )
+    return dataclasses.replace(placed, seconds=time.perf_counter() - started)
+
+
+def on_mesh(
+    source: PartSource,
+    mesh: Mesh,
+    *,
+    prefetch: bool = False,
+    implementation: str | None = None,
+    node_dtype: Any = None,
+) -> ShardedGraph:
+    """Places a part of a source on each device of a mesh; see `place`."""
+    manifest = source.manifest
     implementation = usable_implementation(implementation, mesh.devices.flat[0])
     if node_dtype is not None:
         manifest = manifest.storing(manifest.feature_array, _floating(node_dtype))
@@ -310,21 +341,19 @@ def place(
     manifest = storing_named(manifest)
     hosts = mesh.devices.shape[0] if mesh.devices.ndim == 2 else 1
     if manifest.columns is not None:
-        _check_one_part_per_device(mesh, manifest.num_parts)
         mesh = mesh_of_columns(mesh, manifest.columns)
     axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else tuple(mesh.axis_names)
     sharding = NamedSharding(mesh, PartitionSpec(axis))
     if isinstance(source, AbstractSource):
         arrays = {
             name: jax.ShapeDtypeStruct((mesh.size, *shape), dtype, sharding=sharding)
-            for name, (shape, dtype) in _device_shapes(manifest, mesh, implementation).items()
+            for name, (shape, dtype) in placed_shapes(manifest, implementation).items()
         }
     else:
         arrays = _placed_arrays(source, manifest, mesh, sharding, implementation)
     shared = dataclasses.replace(manifest, counts=None)
-    own_parts = manifest.num_parts // mesh.size
-    shards = assemble(arrays, shared, axis, prefetch, implementation, own_parts, hosts)
-    return ShardedGraph(shards, mesh, manifest.counts, time.perf_counter() - started)
+    shards = assemble(arrays, shared, axis, prefetch, implementation, hosts)
+    return ShardedGraph(shards, mesh, manifest.counts)
 
 
 def check_sharded(value: Any, function: str, *, may_stream: bool = False) -> None:
@@ -360,18 +389,19 @@ class AbstractSource:
         raise ValueError(f"an abstract source holds no data (part {index} was asked for)")
 
 
-def _check_mesh(mesh: Mesh, num_parts: int) -> None:
+def check_devices(mesh: Mesh, num_parts: int, *, may_merge: bool = True) -> None:
+    """Raises ValueError unless a mesh has a device for each part, or for each run of parts."""
     check_mesh(mesh)
     if len(mesh.axis_names) not in (1, 2):
         raise ValueError(
             f"the mesh has axes {mesh.axis_names}; expected one axis, or hosts and their devices: "
             "jaxgraph.parallel.make_mesh"
         )
-    if num_parts % mesh.size:
+    if num_parts % mesh.size or (num_parts > mesh.size and not may_merge):
+        expected = "or a multiple" if may_merge else "which holds columns of its own in mode 'p3'"
         raise ValueError(
             f"the graph has {num_parts} part(s) and the mesh {mesh.size} device(s); expected one "
-            "part per device, or a multiple: "
-            f"jaxgraph.partition.partition(graph, {mesh.size}), or "
+            f"part per device, {expected}: jaxgraph.partition.partition(graph, {mesh.size}), or "
             f"jaxgraph.parallel.make_mesh({num_parts})"
         )
 
@@ -400,15 +430,6 @@ def _check_folder(mode: str | None, folder: Any) -> None:
         )
 
 
-def _check_one_part_per_device(mesh: Mesh, num_parts: int) -> None:
-    if mesh.size != num_parts:
-        raise ValueError(
-            f"mode='p3' gives every device its own columns and one part; the graph has {num_parts} "
-            f"parts and the mesh {mesh.size} device(s): partition it into {mesh.size}, or take "
-            "mode='sar' or 'domain'"
-        )
-
-
 def _floating(dtype: Any) -> np.dtype:
     try:
         found = jnp.dtype(dtype)
@@ -434,19 +455,6 @@ def _storing_degrees(manifest: Manifest, dtype: np.dtype) -> Manifest:
     return manifest
 
 
-def _device_shapes(manifest: Manifest, mesh: Mesh, implementation: str) -> Shapes:
-    """Returns the shapes of the arrays that a device holds for all its parts."""
-    own_parts = manifest.num_parts // mesh.size
-    shapes = placed_shapes(manifest, implementation)
-    if own_parts == 1:
-        return shapes
-
-    def of_all(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (own_parts, *shape) if "/" in name else (own_parts * shape[0], *shape[1:])
-
-    return {name: (of_all(name, shape), dtype) for name, (shape, dtype) in shapes.items()}
-
-
 def _on_device(values: np.ndarray, device: Any) -> jax.Array:
     return jax.block_until_ready(jax.device_put(values, device))
 
@@ -458,22 +466,16 @@ def _placed_arrays(
     sharding: NamedSharding,
     implementation: str,
 ) -> dict[str, jax.Array]:
-    shapes = _device_shapes(manifest, mesh, implementation)
-    own_parts = manifest.num_parts // mesh.size
+    shapes = placed_shapes(manifest, implementation)
     pieces: dict[str, list[jax.Array]] = {name: [] for name in shapes}
     for index, device in enumerate(mesh.devices.flat):
         if device.process_index != jax.process_index():
             continue
         # Device by device: the host frees the arrays of one before it makes those of the next.
-        parts = [
-            placed_part(source, manifest, part, implementation)
-            for part in range(index * own_parts, (index + 1) * own_parts)
-        ]
+        part = placed_part(source, manifest, index, implementation)
         for name, (shape, _) in shapes.items():
             # Array by array: the host never holds a part twice.
-            own = [part.pop(name) for part in parts]
-            held = own[0] if own_parts == 1 else np.concatenate(own)
-            pieces[name].append(_on_device(held.reshape(1, *shape), device))
+            pieces[name].append(_on_device(part.pop(name).reshape(1, *shape), device))
     return {
         name: jax.make_array_from_single_device_arrays(
             (mesh.size, *shape), sharding, pieces[name], dtype=dtype

@@ -15,7 +15,6 @@ from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, varying_axes
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.ops.core.rows import entry_at, rows_from
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.edge_changes import refuse_stale, with_edge_data
@@ -24,7 +23,6 @@ from jaxgraph.parallel.kept_edges import has_edge, refuse_dropped_edges, sum_of_
 from jaxgraph.parallel.neighborhood import masked_rows
 from jaxgraph.parallel.schedules.domain import AllHalos
 from jaxgraph.parallel.schedules.sar import Sequential
-from jaxgraph.parallel.schedules.several import SeveralParts
 from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from pallas_kernels.pytrees import pytree
 
@@ -93,8 +91,6 @@ class Shard:
       has_own_weights: whether `replace` changed `edge_weight`, which sums that were made for the
         whole graph do not know.
       follows_from: the edge data that degrees follow from, or None: its own.
-      own_parts: number of parts that the device owns, consecutive in `rows` and `slots`; with
-        several, `incoming`, `outgoing`, `send` and `reach` have a leading axis.
     """
 
     node_ids: jax.Array
@@ -122,7 +118,6 @@ class Shard:
     axis: str | tuple[str, ...] = dataclasses.field(metadata={"static": True})
     prefetch: bool = dataclasses.field(metadata={"static": True})
     kept_edges: jax.Array | None = None
-    own_parts: int = dataclasses.field(default=1, metadata={"static": True})
     hosts: int = dataclasses.field(default=1, metadata={"static": True})
     has_own_weights: bool = dataclasses.field(default=False, metadata={"static": True})
     follows_from: Any = dataclasses.field(
@@ -166,7 +161,7 @@ class Shard:
     @property
     def num_rows(self) -> int:
         """Rows of this shard, padding included."""
-        return self.own_parts * self.manifest.node_rows
+        return self.manifest.node_rows
 
     def replace(self, **changes: Any) -> Shard:
         """Returns the shard with other data of its edges, and with the degrees that follow.
@@ -190,27 +185,6 @@ class Shard:
         """
         return with_edge_data(self, changes)
 
-    def part(self, index: jax.Array | int) -> Shard:
-        """Returns one of several own parts as a shard, with the fields that a schedule reads."""
-        rows = self.manifest.node_rows
-        names = ("node_ids", "node_mask", "in_degree", "missing_self_loop")
-        of_nodes = {name: rows_from(getattr(self, name), index * rows, rows) for name in names}
-        tables = {"incoming": self.incoming_by_part(), "send": self.send, "reach": self.reach}
-        if self.outgoing is not None:
-            ids = self.node_ids.reshape(self.own_parts, -1)
-            tables["outgoing"] = dataclasses.replace(self.outgoing, sender_ids=ids)
-        tables = jax.tree.map(lambda leaf: entry_at(leaf, index), tables)
-        left_out = ("weighted_in_degree", "nodes", "labels", "train_mask", "val_mask", "test_mask")
-        nothing: dict[str, Any] = dict.fromkeys((*left_out, "graph_ids"))
-        nothing |= dict.fromkeys(("edges", "edge_weight", "edge_type", "kept_edges"))
-        nothing |= {"node_data": {}, "edge_data": {}, "follows_from": None}
-        return dataclasses.replace(self, **of_nodes, **tables, **nothing, own_parts=1)
-
-    def incoming_by_part(self) -> EdgeGroups:
-        """Returns the edges that end in each of several own parts, along a leading axis."""
-        ids = self.node_ids.reshape(self.own_parts, -1)
-        return dataclasses.replace(self.incoming, receiver_ids=ids)
-
     @property
     def sender_rows(self) -> int:
         """Rows of the table of senders: the own nodes."""
@@ -224,24 +198,22 @@ class Shard:
     @property
     def edge_slots(self) -> int:
         """Slots of an array with one row per edge that ends here, padding included."""
-        return self.own_parts * self.incoming.by_receiver.neighbors.shape[-1]
+        return self.incoming.by_receiver.neighbors.shape[-1]
 
     @property
     def edge_mask(self) -> jax.Array:
         """bool [slots], False for padding; True for edges that are dropped, too."""
-        return has_edge(self.incoming, self.own_parts)
+        return has_edge(self.incoming)
 
     def has_edges(self, side: str) -> jax.Array:
         """bool [rows], the own nodes that some edge reads at its "sender" or "receiver"."""
-        own, rows = self.own_parts, self.manifest.node_rows
-        position = self.incoming.orientation(side).position.reshape(own, -1)[:, :rows]
+        position = self.incoming.orientation(side).position[: self.num_rows]
         shared = self.send if side == "sender" else self.reach
         if shared is None:
-            return (position >= 0).reshape(-1)
-        steps, boundary = shared.position.shape[-2:]
-        elsewhere = (shared.position.reshape(own, steps, boundary) >= 0).any(1)
-        more = jnp.zeros((own, rows - boundary), bool)
-        return ((position >= 0) | jnp.concatenate([elsewhere, more], 1)).reshape(-1)
+            return position >= 0
+        elsewhere = (shared.position >= 0).any(0)
+        more = jnp.zeros(self.num_rows - len(elsewhere), bool)
+        return (position >= 0) | jnp.concatenate([elsewhere, more])
 
     def sum(self, values: Any) -> Any:
         """Sums over all shards.
@@ -336,7 +308,7 @@ class Shard:
         """Returns the edges whose senders are on this device (with all halos, in mode "domain")."""
         return Block(self.incoming, self.node_ids, self.missing_self_loop & self.node_mask)
 
-    def schedule(self, *, self_loops: bool = False) -> AllHalos | Sequential | SeveralParts:
+    def schedule(self, *, self_loops: bool = False) -> AllHalos | Sequential:
         """Returns the schedule by which the rows of other parts reach this one.
 
         Raises:
@@ -348,10 +320,10 @@ class Shard:
             )
         return self._schedule(self_loops=self_loops)
 
-    def _schedule(self, *, self_loops: bool) -> AllHalos | Sequential | SeveralParts:
+    def _schedule(self, *, self_loops: bool) -> AllHalos | Sequential:
         if self.manifest.mode == "domain" or self.num_parts == 1:
             return AllHalos(self, self_loops)
-        return (Sequential if self.own_parts == 1 else SeveralParts)(self, self_loops)
+        return Sequential(self, self_loops)
 
     def propagate(
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False

@@ -48,8 +48,7 @@ class SparseFeatures:
     """The non-zeros of the features of nodes, under `spmd`.
 
     A linear map x W is a sum over the non-zeros of each row, and its gradient by W a sum over those
-    of each column. No array [rows, features] is made, and there is no gradient by x. Of a device
-    that owns several parts, all arrays but `node_ids` have a leading axis.
+    of each column. No array [rows, features] is made, and there is no gradient by x.
 
     Attributes:
       by_row, by_column: the non-zeros in both orders.
@@ -79,11 +78,6 @@ class SparseFeatures:
         """The type of the values."""
         return self.by_row.values.dtype
 
-    @property
-    def has_several_parts(self) -> bool:
-        """True where arrays have a leading axis."""
-        return self.by_row.values.ndim > 1
-
     def map_values(
         self, function: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
     ) -> SparseFeatures:
@@ -98,23 +92,13 @@ class SparseFeatures:
         """
 
         def mapped(some: NonZeros, rows: jax.Array, columns: jax.Array) -> NonZeros:
-            if self.has_several_parts:
-                parts = len(rows)
-                first = jnp.arange(parts, dtype=jnp.int32) * (len(self.node_ids) // parts)
-                rows = rows + first[:, None]
-            flat = (each.reshape(-1) for each in (some.values, rows, columns))
-            values = function(*flat).reshape(some.values.shape)
-            return dataclasses.replace(some, values=values)
+            return dataclasses.replace(some, values=function(some.values, rows, columns))
 
         return dataclasses.replace(
             self,
             by_row=mapped(self.by_row, self.by_row.ends, self.by_row.edges.neighbors),
             by_column=mapped(self.by_column, self.by_column.edges.neighbors, self.by_column.ends),
         )
-
-    def part(self, index: jax.Array | int) -> SparseFeatures:
-        """The features of one of several own parts."""
-        return jax.tree.map(lambda leaf: leaf[index], self._by_part())
 
     def __matmul__(self, kernel: jax.Array) -> jax.Array:
         """y = x W, which has a gradient by W alone.
@@ -134,14 +118,7 @@ class SparseFeatures:
             )
         kernel = match_variation(kernel.astype(jnp.result_type(self.dtype, kernel)), self)
         fixed = lax.stop_gradient(self)
-        if not self.has_several_parts:
-            return _product(fixed, kernel)
-        y = lax.map(lambda part: _product(part, kernel), fixed._by_part())
-        return y.reshape(-1, *y.shape[2:])
-
-    def _by_part(self) -> SparseFeatures:
-        ids = self.node_ids.reshape(len(self.by_row.values), -1)
-        return dataclasses.replace(self, node_ids=ids)
+        return _product(fixed, kernel)
 
 
 def _sum(x: SparseFeatures, over: NonZeros, others: NonZeros, values: jax.Array) -> jax.Array:

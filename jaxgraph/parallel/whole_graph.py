@@ -220,7 +220,7 @@ def _place(graph: Graph, device: Any) -> WholeGraph:
     with jax.default_device(device):
         placed = jax.device_put((arrays, edge_of_slot, slot_of_edge))
     shared = dataclasses.replace(manifest, counts=None, num_edge_types=num_edge_types(graph))
-    return WholeGraph(assemble(placed[0], shared, (), False, implementation, 1), *placed[1:])
+    return WholeGraph(assemble(placed[0], shared, (), False, implementation), *placed[1:])
 
 
 def _refuse(*_: Any) -> Any:

@@ -58,29 +58,19 @@ def _parts(graph: ShardedGraph) -> Iterator[dict[str, Any]]:
         for part in host.own:
             yield jax.tree.map(lambda number, part=part: host.leaf(number, part), numbered)
         return
-    arrays, own = _arrays(graph.shards), graph.shards.own_parts
+    arrays = _arrays(graph.shards)
     for held in graph.shards.node_ids.addressable_shards:
         device = held.index[0].start or 0
         on_host = jax.tree.map(lambda leaf, device=device: _held_by(leaf, device), arrays)
         columns = on_host["features"]
         if isinstance(columns, FeatureColumns) and device >= columns.groups:
             on_host["features"] = None  # Another row of devices holds the same columns.
-        for part in range(own):
-            yield on_host if own == 1 else _one_part(on_host, part, own)
+        yield on_host
 
 
 def _held_by(leaf: jax.Array, device: int) -> np.ndarray:
     shards = leaf.addressable_shards
     return np.asarray(next(s for s in shards if (s.index[0].start or 0) == device).data)[0]
-
-
-def _one_part(arrays: dict[str, Any], part: int, own: int) -> dict[str, Any]:
-    """One of several parts of a device; tables have a leading axis, other arrays follow."""
-    found = {"topology": jax.tree.map(lambda leaf: leaf[part], arrays["topology"])}
-    if isinstance(arrays["features"], SparseFeatures):
-        found["features"] = arrays["features"].part(part)
-    others = {name: values for name, values in arrays.items() if name not in found}
-    return found | jax.tree.map(lambda leaf: leaf.reshape(own, -1, *leaf.shape[1:])[part], others)
 
 
 def _arrays(shard: Any) -> dict[str, Any]:

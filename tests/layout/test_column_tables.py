@@ -43,14 +43,6 @@ def test_special_graphs(graph: Graph) -> None:
     check_law(tables_of(graph, parts, chunks=2), graph)
 
 
-def test_replicas_hold_the_edges_of_their_row_of_devices() -> None:
-    graph = crooked_graph(num_features=40)
-    tables = tables_of(graph, budget=28_000)
-    schedule = tables.manifest.columns
-    assert schedule is not None and (schedule.groups, schedule.replicas) == (2, 2)
-    check_law(tables, graph)
-
-
 def test_parts_without_nodes() -> None:
     graph = crooked_graph()
     owners = Partition.from_assignment(np.arange(graph.num_nodes) % 2, 3)
@@ -140,14 +132,3 @@ def test_features_that_cannot_be_split() -> None:
         tables_of(crooked_graph().replace(nodes=None))
     found = tables_of(crooked_graph(), 6, budget=10**9).manifest.columns
     assert found is not None and found.replicas == 6
-
-
-def test_other_shapes_are_not_taken_on() -> None:
-    from jaxgraph.layout.common_shapes import common_shapes
-
-    tables = tables_of(crooked_graph())
-    with pytest.raises(ValueError, match="mode 'p3' has shapes of its own"):
-        common_shapes(tables.manifest, tables.manifest)
-    owners = partition(crooked_graph(), PARTS, method="hash", seed=1)
-    with pytest.raises(ValueError, match="shapes of their own: no pad_to"):
-        tabulate(crooked_graph(), owners, "domain", tables.manifest, columns=ColumnRequest())

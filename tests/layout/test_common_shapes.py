@@ -36,14 +36,6 @@ def test_pairs_of_very_different_graphs_take_on_common_shapes(mode):
             check_orientation(part, "incoming", common)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_smaller_graph_of_the_same_kind_fits_as_it_is(mode):
-    manifest = tabulate(*pair(2000), mode).manifest
-    for seed in range(1, 4):
-        smaller = tabulate(*pair(1500, seed=seed), mode, manifest)
-        assert smaller.manifest == manifest
-
-
 def test_sources_manifests_and_pairs_can_be_mixed():
     first = tabulate(*pair(500))
     from_source = common_shapes(first, pair(600, seed=1))
@@ -71,22 +63,6 @@ def test_headroom_lets_larger_graphs_in(mode):
         assert np.all(np.asarray(larger) >= shape)
         assert not name.endswith("ptr") or larger == shape
     assert edge_sizes(roomy)["incoming"].chunk == edge_sizes(exact)["incoming"].chunk
-
-
-def test_graphs_sharded_on_their_own_share_shapes_whatever_their_chunks():
-    small, large = pair(40), pair(5000, seed=1)
-    manifests = [tabulate(*each, "domain").manifest for each in (small, large)]
-    chunks = [edge_sizes(manifest)["incoming"].chunk for manifest in manifests]
-    assert chunks[0] < chunks[1]
-    common = common_shapes(*manifests)
-    assert (
-        common == common_shapes(*reversed(manifests)) == common_shapes(small, large, mode="domain")
-    )
-    for each in (small, large):
-        tables = tabulate(*each, "domain", common)
-        assert tables.manifest == common
-        for part in placed_parts(tables):
-            check_orientation(part, "incoming", common)
 
 
 def test_what_cannot_be_shared():

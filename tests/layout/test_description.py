@@ -1,15 +1,11 @@
 """Manifests predict the arrays of the parts."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxgraph.layout.derived.rows import edge_sizes
-from jaxgraph.layout.description import choose_halo_unit, describe
-from jaxgraph.layout.halo import SMALLEST_UNIT
+from jaxgraph.layout.description import describe
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.layout.survey import survey
 from jaxgraph.partition import Partition
@@ -43,13 +39,6 @@ def test_declared_shapes_are_the_smallest_that_hold_every_part(mode, data):
             assert largest in (bare, shape) or ("/" not in name and largest[1:] == shape[1:])
 
 
-def test_counts_are_those_of_the_graph():
-    graph = complete([0, 1, 2, 2], [1, 0, 3, 3], 4, "four")
-    tables = tabulate(graph, Partition.from_assignment([0, 0, 0, 1], 2))
-    assert tables.manifest.counts is not None
-    assert dataclasses.astuple(tables.manifest.counts) == (4, 4, 1)
-
-
 @pytest.mark.parametrize("counts", [(16, 16), (16, 17), (15, 15)])
 def test_padding_is_foretold(counts):
     num_nodes = sum(counts)
@@ -57,28 +46,3 @@ def test_padding_is_foretold(counts):
     graph = complete(*random_edges(num_nodes, 100, seed=1), num_nodes, "blocks")
     manifest = describe(survey(graph, parts, "sar"), 16)
     assert manifest.has_padding == (num_nodes < 2 * manifest.node_rows)
-
-
-def test_the_unit_of_messages_suits_all_graphs():
-    edges = random_edges(2000, 30_000, seed=5)
-    large = complete(*edges, 2000, "large")
-    small = complete(*random_edges(40, 100, seed=6), 40, "small")
-    surveys = [
-        survey(graph, Partition.from_assignment(np.arange(graph.num_nodes) % 4, 4), "sar")
-        for graph in (large, small)
-    ]
-    unit, of_large, of_small = map(choose_halo_unit, (surveys, surveys[:1], surveys[1:]))
-    assert unit == min(of_large, of_small)
-
-
-def test_messages_of_one_size_are_not_cut_into_units():
-    graph = complete(*random_edges(40_000, 200_000, seed=5), 40_000, "uniform")
-    parts = Partition.from_assignment(np.arange(40_000) % 2, 2)
-    assert choose_halo_unit([survey(graph, parts, "sar")]) > SMALLEST_UNIT
-    assert choose_halo_unit([survey(graph, parts, "domain")]) == SMALLEST_UNIT
-
-
-def test_rows_are_at_least_a_chunk():
-    graph = complete([0], [1], 2, "two")
-    manifest = describe(survey(graph, Partition.from_assignment([0, 1], 2), "sar"), 16)
-    assert manifest.node_rows == edge_sizes(manifest)["incoming"].chunk == 16

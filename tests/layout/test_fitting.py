@@ -53,24 +53,10 @@ def test_a_small_graph_takes_on_the_shapes_of_a_large_one(large):
     assert fitted.counts == small.counts
 
 
-def test_shapes_of_several_graphs_may_be_padded(small, large):
-    common = merge([large])
-    assert common.has_padding
-    assert fit(large, common) == fit(small, common) == common
-    assert fit(large, large) == large
-
-
 def test_a_large_graph_does_not_fit_into_a_small_one(small, large):
     expected = r"node_rows 100 > 20, boundary_rows .* and \d+ more; make shapes that hold all"
     with pytest.raises(ValueError, match=expected):
         fit(large, small)
-
-
-@pytest.mark.parametrize("name", ["node_rows", "boundary_rows"])
-def test_every_size_must_fit(large, name):
-    tight = dataclasses.replace(large, **{name: getattr(large, name) - 1})
-    with pytest.raises(ValueError, match=f"{name} {getattr(large, name)} > "):
-        fit(large, tight)
 
 
 @pytest.mark.parametrize("name", ["halo_units", "reach_units"])
@@ -80,13 +66,6 @@ def test_messages_of_every_pair_must_fit(large, name):
     pad_to = dataclasses.replace(large, **{name: tuple(map(tuple, tight.tolist()))})
     with pytest.raises(ValueError, match=f"does not fit into pad_to: {name} of 1 pairs"):
         fit(large, pad_to)
-
-
-def test_every_array_must_fit(large):
-    name, shape, dtype = large.shapes[-1]
-    shapes = (*large.shapes[:-1], (name, (*shape[:-1], shape[-1] - 1), dtype))
-    with pytest.raises(ValueError, match=f"does not fit into pad_to: {name} "):
-        fit(large, dataclasses.replace(large, shapes=shapes))
 
 
 def manifest_alone(*degrees: int) -> Manifest:
@@ -114,27 +93,6 @@ def test_the_longest_row_must_fit():
     assert row_splits.compare(long, short)["incoming/by_receiver: edges of a row"] == (200, 128)
     with pytest.raises(ValueError, match="does not fit"):
         fit(long, without(common, short))
-
-
-def test_rows_and_runs_must_fit(large):
-    some = dataclasses.replace(large.lengths[0], more=0.5)
-    with pytest.raises(ValueError, match=r"does not fit .*incoming/by_receiver: rows \d+ >"):
-        fit(large, dataclasses.replace(large, lengths=(some,)))
-
-
-def test_room_behind_the_rows_that_are_sent_is_that_of_the_larger_message():
-    # The larger graph sends few rows in all, but many of them in one message.
-    few_long = manifest_of(complete(np.arange(0, 180, 3), np.arange(1, 181, 3), 181, "one pair"))
-    many_short = manifest_of(complete(*random_edges(60, 600, seed=1), 60, "all pairs"))
-    assert few_long.halo_rows > many_short.halo_rows
-    common = merge([few_long, many_short])
-
-    def room(manifest: Manifest) -> int:
-        return manifest.array_shapes()["send/rows"][0][0] - manifest.halo_rows
-
-    assert room(common) == max(room(few_long), room(many_short))
-    for manifest in (few_long, many_short):
-        assert fit(manifest, common) == common
 
 
 @pytest.mark.parametrize("mode", ["sar", "domain"])

@@ -1,15 +1,12 @@
 """Sizes beyond int32: refused from counts alone, before any array is made."""
 
 import dataclasses
-from typing import Any, cast
 
 import numpy as np
 import pytest
 
-import jaxgraph as jg
 from jaxgraph import Graph
 from jaxgraph.layout import index_range
-from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.manifest import Counts, Manifest
 from jaxgraph.layout.placed import placed_shapes
 from jaxgraph.layout.shard_tables import tabulate
@@ -48,26 +45,6 @@ def test_slots_rows_and_ids(manifest):
         dataclasses.replace(manifest, counts=Counts(MOST + 1, 1, 1))
 
 
-def test_a_program_is_not_compiled_for_more_than_devices_can_index(manifest):
-    huge = dataclasses.replace(
-        manifest, lengths=(dataclasses.replace(manifest.lengths[0], more=1e8),)
-    )
-    with pytest.raises(ValueError, match=r"/(rows|starts|degrees): [\d,]+ entries; devices index"):
-        jg.parallel.place(jg.parallel.AbstractSource(huge), jg.parallel.make_mesh(2))
-
-
-class Claimed:
-    """A stand-in for a graph of too many nodes: its sizes without its arrays."""
-
-    num_nodes, num_edges = MOST + 1, 10
-
-
-def test_a_graph_of_too_many_nodes_is_refused_before_it_is_ordered():
-    parts = Partition.from_assignment([0, 1], 2)
-    with pytest.raises(ValueError, match="num_nodes: 2,147,483,648 entries"):
-        index_range.check_graph(cast(Graph, Claimed()), parts)
-
-
 @pytest.mark.parametrize("most", [40, 39])
 def test_edges_that_end_in_a_part_are_counted_where_all_are_many(most, monkeypatch):
     graph = Graph(np.arange(60) % 6, np.arange(60) % 6, num_nodes=6)
@@ -79,12 +56,3 @@ def test_edges_that_end_in_a_part_are_counted_where_all_are_many(most, monkeypat
         return
     with pytest.raises(ValueError, match=r"edges that end in part 0: 40 entries; .* at most 39"):
         index_range.check_graph(graph, parts)
-
-
-def test_rows_of_all_parts_for_features_by_column(monkeypatch):
-    graph = complete(*random_edges(60, 300, seed=1), 60, "random")
-    parts = Partition.from_assignment(np.arange(60) % 2, 2)
-    limits: dict[str, Any] = {}
-    monkeypatch.setattr("jaxgraph.layout.column_tables.check_sizes", limits.update)
-    tabulate(graph, parts, "domain", columns=ColumnRequest())
-    assert limits == {"the rows of all parts": 60}

@@ -1,13 +1,11 @@
 """Owners, rows and edges of the parts, compared with looking at one edge at a time."""
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxgraph.layout import local_order as module
 from jaxgraph.layout.local_order import local_order
 from jaxgraph.partition import Partition
-from tests.strategies import assignments, complete, graphs
+from tests.strategies import assignments, graphs
 
 
 @given(st.data())
@@ -28,15 +26,3 @@ def test_nodes_stand_by_part_with_the_boundary_first(data):
         assert edges.tolist() == [e for e, (_, r) in enumerate(pairs) if owner[r] == part]
     assert order.part.tolist() == owner.tolist()
     assert order.num_parts == num_parts
-    assert order.largest_part == np.bincount(owner).max()
-
-
-def test_edges_are_scanned_in_pieces(monkeypatch):
-    rng = np.random.default_rng(0)
-    graph = complete(rng.integers(0, 30, 200), rng.integers(0, 30, 200), 30, "pieces")
-    parts = Partition.from_assignment(np.arange(30) % 3, 3)
-    whole = local_order(graph, parts)
-    monkeypatch.setattr(module, "_EDGES_AT_A_TIME", 7)
-    pieces = local_order(graph, parts)
-    for name in ("part", "row", "nodes", "part_ptr", "boundary", "edges", "edge_ptr"):
-        assert np.array_equal(getattr(pieces, name), getattr(whole, name)), name

@@ -21,9 +21,6 @@ from jaxgraph.layout.shard_tables import PartTables
 from tests.layout.part_folders import KINDS, REQUESTS, fast_disk, of_kind, source_of, write
 from tests.strategies import assignments, complete, graphs, random_edges
 
-FREE = ("graph.name", "graph.dataset", "graph.split", "graph.mean_log_degree", "graph.normalized")
-"""Entries of which nothing else in a manifest tells."""
-
 
 def assert_same_parts(found: PartFolder, source: PartTables) -> None:
     shapes = source.manifest.array_shapes()
@@ -111,19 +108,6 @@ def delete(path: Path, at: int) -> None:
     path.unlink()
 
 
-def lead_out(path: Path, at: int) -> None:
-    """The same bytes, outside of the folder."""
-    outside = Path(tempfile.mkdtemp()) / "file"
-    path.rename(outside)
-    path.symlink_to(outside)
-
-
-def block(path: Path, at: int) -> None:
-    """A pipe, on which a reader would wait."""
-    path.unlink()
-    os.mkfifo(path)
-
-
 def loop(path: Path, at: int) -> None:
     path.unlink()
     path.symlink_to(path.name)
@@ -134,7 +118,7 @@ def turn_into_folder(path: Path, at: int) -> None:
     path.mkdir()
 
 
-DAMAGES = (flip, flip, flip, truncate, extend, delete, lead_out, block, loop, turn_into_folder)
+DAMAGES = (flip, flip, flip, truncate, extend, delete, loop, turn_into_folder)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -156,156 +140,19 @@ def test_any_damage_is_named(folder: Path, data: Any):
         path.write_bytes(content)
 
 
-def drawn_entry(data: Any, content: Any) -> list[Any]:
-    """The way to an entry: each step is drawn among all, so that single numbers are not rare."""
-    way: list[Any] = []
-    while (
-        content and isinstance(content, dict | list) and (not way or data.draw(st.integers(0, 7)))
-    ):
-        keys = sorted(content) if isinstance(content, dict) else range(len(content))
-        way.append(data.draw(st.sampled_from(keys)))
-        content = content[way[-1]]
-    return way
-
-
-def forge(folder: Path, content: Any) -> None:
-    """Writes a manifest with the right CRC-32."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    head = f'{{"format":"jaxgraph parts 2","crc32":{zlib.crc32(text.encode())},"content":'
-    (folder / "manifest.json").write_text(f"{head}{text}}}")
-
-
-def changed(data: Any, value: Any) -> Any:
-    """Another value in place of one."""
-    others: list[Any] = [None, -1, 0, 1, 7, 2**31, 2**70, 0.5, True, "x", "../x", [], {}, [[1]]]
-    if isinstance(value, int):
-        others += [value + 1, value - 1, 2 * value, value + 10**6]
-    if isinstance(value, str):
-        others += [f"/{value}", f"../{value}", value.replace("data", "dat"), "<f4", "<i4", "|O"]
-    if isinstance(value, list):
-        others += [value[:-1], value + value[-1:], value[::-1]]
-    return data.draw(
-        st.sampled_from([x for x in others if x != value or type(x) is not type(value)])
-    )
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_no_forged_manifest_is_trusted(folder: Path, data: Any):
-    path = folder / "manifest.json"
-    original = path.read_text()
-    content = json.loads(original)["content"]
-    *way, last = drawn_entry(data, content)
-    place = content
-    for key in way:
-        place = place[key]
-    how = data.draw(st.sampled_from(["change", "change", "drop", "rename"]))
-    if how == "change" or isinstance(place, list):
-        place[last] = changed(data, place[last])
-    else:
-        value = place.pop(last)
-        if how == "rename":
-            place[f"{last}x"] = value
-    before = open_parts(folder)
-    try:
-        forge(folder, content)
-        found = open_parts(folder)
-        for index in range(found.num_parts):
-            for implementation in ("cpu", "xla"):
-                placed_part(found, found.manifest, index, implementation)
-        found.node_names()
-        where = ".".join(map(str, [*way, last]))
-        assert where.startswith(FREE) or has_more_padding(found, before), where
-    except ValueError as error:
-        assert "again" in str(error), error
-    finally:
-        path.write_text(original)
-
-
 def test_parts_without_a_number_of_edge_types_are_read(folder: Path):
     """An earlier version did not write it; nor does this one where edges have no types."""
     path, before = folder / "manifest.json", open_parts(folder)
     original = path.read_text()
     content = json.loads(original)["content"]
-    assert content["manifest"].pop("num_edge_types") == before.manifest.num_edge_types > 1
+    assert content["manifest"].pop("num_edge_types") > 1
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    head = f'{{"format":"jaxgraph parts 2","crc32":{zlib.crc32(text.encode())},"content":'
     try:
-        forge(folder, content)
+        path.write_text(f"{head}{text}}}")
         assert open_parts(folder).manifest == dataclasses.replace(before.manifest, num_edge_types=0)
-        content["manifest"]["num_edge_types"] = before.manifest.num_edge_types - 1
-        forge(folder, content)
-        found = open_parts(folder)
-        with pytest.raises(ValueError, match=r"edge_type .*again"):
-            for part in range(2):
-                placed_part(found, found.manifest, part, "cpu")
     finally:
         path.write_text(original)
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_no_forged_row_lengths_are_trusted(folder: Path, data: Any):
-    """Other entries in their file, with the right CRC-32 of it."""
-    path, (lengths,) = folder / "manifest.json", folder.rglob("row-lengths.npy")
-    original, kept, before = path.read_text(), lengths.read_bytes(), open_parts(folder)
-    values, at = np.load(lengths).astype(np.int64), data.draw(st.integers(0, 10**6))
-    others = [-1, 0, 1, 2**31, 2**62, values[at % len(values)] + 1, values[at % len(values)] - 1]
-    how = data.draw(st.sampled_from(["change", "change", "drop", "add"]))
-    if how == "change":
-        values[at % len(values)] = data.draw(st.sampled_from(others))
-    else:
-        values = values[:-1] if how == "drop" else np.append(values, 1)
-    try:
-        lengths.unlink()
-        np.save(lengths, values)
-        content, text = json.loads(original)["content"], lengths.read_bytes()
-        content["row_lengths"] |= {"dtype": "<i8", "bytes": len(text), "crc32": zlib.crc32(text)}
-        content["row_lengths"]["shape"] = [len(values)]
-        forge(folder, content)
-        found = open_parts(folder)
-        for index in range(found.num_parts):
-            placed_part(found, found.manifest, index, "cpu")
-        assert has_more_padding(found, before)
-    except ValueError as error:
-        assert "again" in str(error), error
-    finally:
-        path.write_text(original)
-        lengths.write_bytes(kept)
-
-
-def has_more_padding(found: PartFolder, before: PartFolder) -> bool:
-    """True where manifests differ in counts for a report, or in sizes of padding alone.
-
-    Row lengths decide the sizes of derived arrays, which placement has found large enough.
-    """
-    new, old = found.manifest, before.manifest
-    assert new.counts is not None and old.counts is not None
-    replaced: dict[str, Any] = {"has_padding": old.has_padding, "lengths": old.lengths}
-    for name in ("columns", "features"):
-        if (value := getattr(old, name)) is not None:
-            lengths = value.lengths
-            replaced[name] = dataclasses.replace(getattr(new, name), lengths=lengths)
-    for name in ("halo_units", "reach_units", "shapes"):
-        replaced[name] = getattr(old, name)
-    pairs = zip(
-        (*new.halo_units, *new.reach_units), (*old.halo_units, *old.reach_units), strict=True
-    )
-    sizes = [(a, b) for rows in pairs for a, b in zip(*rows, strict=True)]
-    for (name, shape, dtype), (of_old, old_shape, old_dtype) in zip(
-        new.shapes, old.shapes, strict=True
-    ):
-        assert (name, dtype) == (of_old, old_dtype)
-        sizes += zip(shape, old_shape, strict=True)
-    # Without the number of types, or with a larger one, a layer refuses no type that is there.
-    if new.num_edge_types == 0 or new.num_edge_types > old.num_edge_types:
-        replaced["num_edge_types"] = old.num_edge_types
-    counts = dataclasses.replace(new.counts, halo_rows_needed=old.counts.halo_rows_needed)
-    return (
-        dataclasses.replace(new, **replaced) == old
-        and counts == old.counts
-        and new.has_padding >= old.has_padding
-        and all(a >= b for a, b in sizes)
-        and dataclasses.replace(found.graph, splits=before.graph.splits) == before.graph
-    )
 
 
 @pytest.mark.parametrize("request_name", ["sar", "p3 pushed"])
@@ -324,29 +171,14 @@ def test_a_process_reads_its_own_parts_alone(request_name: str, tmp_path: Path):
     assert all(isinstance(x, np.memmap) or not x.size for x in found.part(0).values())
 
 
-def test_what_all_devices_hold_is_written_once(tmp_path: Path):
-    graph = hub("dense")
-    with fast_disk():
-        found = write(graph, source_of(graph, np.arange(60) % 4, 4, "p3"), tmp_path)
-    shared = [part.arrays["columns/by_receiver/neighbors"].file for part in found.contents.parts]
-    assert set(shared) == {shared[0]} and shared[0].startswith("shared/")
-    columns = [part.arrays["nodes"].file for part in found.contents.parts]
-    assert len(set(columns)) == 4 and found.part(3)["nodes"].shape[1] == 2
-    on_disk = {str(x.relative_to(tmp_path / found.contents.data)) for x in tmp_path.rglob("*.npy")}
-    assert on_disk == set(found.files)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "it is no JSON"),
-        ("[" * 100_000, "it is no JSON"),
-        ("[]", "its format is None"),
-        ('{"format":"jaxgraph parts 3"}', "reads 'jaxgraph parts 2'"),
-        ('{"format":"jaxgraph parts 2"}', "expected format, crc32 and content"),
-        ('{"format":"jaxgraph parts 2","crc32":1,"content":NaN}', "NaN is no number"),
-        ('{"format":"jaxgraph parts 2","crc32":1,"content":1e999}', "cannot be read"),
-        ('{"format":"jaxgraph parts 2","crc32":1,"content":{"a":1,"a":1}}', "is repeated"),
+        ("", "it is no manifest of parts"),
+        ("[" * 100_000, "it is no manifest of parts"),
+        ("[]", "it is no manifest of parts"),
+        ('{"format":"jaxgraph parts 3","crc32":1,"content":{}}', "reads 'jaxgraph parts 2'"),
+        ('{"format":"jaxgraph parts 2","crc32":1,"content":1e999}', "it is no manifest of parts"),
         ('{"format":"jaxgraph parts 2","crc32":1,"content":{}}', "its CRC-32 is"),
     ],
 )

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
-from jaxgraph.graph_facts import facts_of
 from jaxgraph.layout import part_writing
 from jaxgraph.layout.part_files import open_parts
-from jaxgraph.layout.part_writing import check_target, write_source
+from jaxgraph.layout.part_writing import check_target
 from jaxgraph.layout.shard_tables import PartTables
 from tests.conftest import ROOT
 from tests.layout.part_folders import fast_disk, source_of, write
@@ -128,21 +127,6 @@ def test_a_failed_writer_leaves_the_old_parts_and_nothing_else(
         )
 
 
-def test_a_signal_after_the_new_manifest_leaves_the_new_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    with fast_disk():
-        write(*two_parts(0), tmp_path)
-        monkeypatch.setattr(part_writing, "_delete_leftovers", failing(lambda: None, 0, _Stop()))
-        with pytest.raises(_Stop):
-            write(*two_parts(1), tmp_path)
-        found = open_parts(tmp_path)
-        assert found.graph.name == "ring 1" and len(found.part(1)) > 10
-        monkeypatch.undo()
-        write(*two_parts(0), tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def test_all_is_on_the_disk_before_the_manifest_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -201,38 +185,3 @@ def test_two_writers_do_not_share_a_folder(tmp_path: Path):
     finally:
         os.close(descriptor)
     assert check_target(tmp_path) == tmp_path and not list(tmp_path.iterdir())
-
-
-class _Other:
-    """A source with one array of the first part replaced."""
-
-    def __init__(self, source: PartTables, name: str, values: Any) -> None:
-        self.source, self.manifest = source, source.manifest
-        self.name, self.values = name, values
-
-    def part(self, index: int) -> dict[str, Any]:
-        arrays = dict(self.source.part(index))
-        if index == 0:
-            arrays.pop(self.name)
-            if self.values is not None:
-                arrays[self.name] = self.values
-        return arrays
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        ("labels", None, "labels is missing"),
-        ("labels", np.zeros(20), "labels has dtype float64; expected the manifest's int32"),
-        ("labels", np.full(20, 2**40), "labels holds indices from"),
-        ("labels", np.zeros(1000, np.int32), r"labels is <i4 \[1000\]; expected <i4, at most"),
-        ("nodes", np.zeros((20, 2), object), "nodes has dtype object"),
-    ],
-)
-def test_a_source_that_does_not_fit_its_manifest_is_refused(
-    name: str, values: Any, message: str, tmp_path: Path
-):
-    graph, source = two_parts(0)
-    with fast_disk(), pytest.raises(ValueError, match=message):
-        write_source(_Other(source, name, values), tmp_path, facts_of(graph))
-    assert not list(tmp_path.iterdir())

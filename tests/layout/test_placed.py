@@ -45,17 +45,3 @@ def test_every_part_has_the_shapes_that_another_process_finds(name, pad, impleme
     for index in range(source.manifest.num_parts):
         part = placed_part(source, source.manifest, index, implementation)
         assert {name: (x.shape, x.dtype) for name, x in part.items()} == shapes
-
-
-@pytest.mark.parametrize("name", ["one", "sar"])
-def test_implementations_derive_what_is_theirs_alone(name):
-    manifest = tables(name).manifest
-    own = {each: set(placed_shapes(manifest, each)) for each in DERIVED}
-    shared = set.intersection(*own.values())
-    listed = set(manifest.array_shapes())
-    assert listed < shared
-    assert {n.rsplit("/", 1)[1] for n in shared - listed} == {
-        *("rows", "starts", "degrees", "run_ptr", "heavy_rows", "position", "receivers")
-    }
-    assert own["cpu"] == own["xla"] == shared
-    assert all("/cut/" in name for name in own["mosaic_gpu"] - shared)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from jaxgraph import Graph
 from jaxgraph.layout.derived.rows import edge_sizes
-from jaxgraph.layout.placed import placed_shapes
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition
 from tests.edge_tables import (
@@ -207,35 +206,6 @@ def test_law_with_hubs_of_which_each_end_fills_many_chunks(mode):
     for side in ("by_receiver", "by_sender"):
         assert sum(part[f"incoming/{side}/heavy_rows"].sum() for part in parts)
     check_law(tables)
-
-
-def test_two_tables_of_the_same_graph_are_equal():
-    graph = small_graphs()[-1]
-    first, second = (tables_of(graph, skewed_assignment(37, 4), 4, "sar") for _ in range(2))
-    assert first.manifest == second.manifest
-    for index in range(4):
-        one, other = first.part(index), second.part(index)
-        assert all(np.array_equal(one[name], other[name]) for name in one)
-
-
-def test_edges_that_leave_carry_no_data():
-    graph = small_graphs(edge_data=True)[-1]
-    tables = tabulate(graph, Partition.from_assignment(skewed_assignment(37, 3), 3))
-    names = set(tables.manifest.array_shapes())
-    assert not any(name.startswith("outgoing/edge") for name in names)
-    names = set(placed_shapes(tables.manifest, "xla"))
-    assert "incoming/receivers" in names
-    assert "outgoing/receivers" not in names
-
-
-def test_arrays_that_only_other_graphs_have_are_empty():
-    graph = small_graphs()[-1]
-    parts = Partition.from_assignment(skewed_assignment(37, 2), 2)
-    manifest = tabulate(graph, parts).manifest
-    bare = graph.replace(labels=None, train_mask=None, val_mask=None, test_mask=None)
-    part = tabulate(bare, parts, pad_to=manifest).part(1)
-    assert part["labels"].shape == part["train_mask"].shape == (0,)
-    assert tabulate(bare, parts, pad_to=manifest).manifest == manifest
 
 
 def test_wrong_arguments():

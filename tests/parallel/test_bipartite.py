@@ -6,24 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
-import jaxgraph as jg
 from jaxgraph.layers import gcn_conv, linear, sage_conv
 from jaxgraph.parallel import (
     Bipartite,
     bipartite,
-    edge_messages,
-    gather_rows,
     keep_edges,
     propagate,
-    spmd,
 )
 from tests.layers.neighborhood_cases import CASES, doubles
 from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
-from tests.training import crooked_sharded
 
 SENDERS, RECEIVERS, EDGES = 23, 11, 150
 _RNG = np.random.default_rng(3)
@@ -134,19 +128,6 @@ def test_messages_of_ones_own_and_edges_in_their_order() -> None:
     np.testing.assert_array_equal(given.by_edge(given.edge_weight), weights)
 
 
-@pytest.mark.parametrize("num_parts", [1, 2])
-def test_a_shard_takes_a_pair(num_parts: int) -> None:
-    params = CASES["sage-mean-narrow"].params
-
-    def run(shard: Any) -> Any:
-        x, z = shard.nodes, jnp.sin(shard.nodes)
-        alone = sage_conv(params, shard, x) + (z - x) @ params["self_kernel"]
-        return shard.mask_rows(sage_conv(params, shard, (x, z)) - alone)
-
-    sharded = crooked_sharded(num_parts, "hash", "sar")
-    assert np.abs(spmd(run, outputs="rows")(sharded)).max() < 1e-5
-
-
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -186,44 +167,6 @@ def test_what_a_layer_is_given_fits_the_tables() -> None:
         jax.jit(lambda s: bipartite(s, TO, num_senders=SENDERS, num_receivers=RECEIVERS))(FROM)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_a_hub_in_a_block_that_a_compiled_function_closes_over(implementation: str) -> None:
-    """XLA then knows the bounds of all loops, and one heavy row is a loop from 0 to 1."""
-    into_one = np.zeros(EDGES, int)
-    given = bipartite(
-        FROM, into_one, num_senders=SENDERS, num_receivers=1, implementation=implementation
-    )
-    y = jax.jit(lambda x: propagate(given, lambda s, r, e: jnp.sin(s), x))(X)
-    close(y, np.sin(X.astype(np.float64))[FROM].sum(0, keepdims=True))
-
-
-def test_one_edge_in_a_block_that_a_compiled_function_closes_over() -> None:
-    given = bipartite([2], [1], num_senders=3, num_receivers=2)
-    x = jnp.arange(3.0)[:, None] + 1
-    values = jax.jit(lambda x: edge_messages(given, lambda s, r, e: jnp.sin(s), x))(x)
-    close(given.by_edge(values), np.sin(np.full((1, 1), 3.0)))
-
-
-def test_more_receivers_than_senders() -> None:
-    given = bipartite(TO, FROM, num_senders=RECEIVERS, num_receivers=SENDERS)
-    kernel: Any = np.eye(NUM_FEATURES, 3, dtype=np.float32)
-    y = gcn_conv({"kernel": kernel}, given, (Y, X))
-    matrix = np.zeros((SENDERS, RECEIVERS))
-    np.add.at(matrix, (FROM, TO), 1)
-    left, right = (np.maximum(matrix.sum(axis), 1) ** -0.5 for axis in (1, 0))
-    close(y, (left[:, None] * matrix * right) @ Y.astype(np.float64) @ kernel)
-
-
-def test_rows_are_gathered_of_a_sharded_graph() -> None:
-    sharded = crooked_sharded(1, "hash", "sar")
-    for wrong in (block(), [sharded]):
-        with pytest.raises(ValueError, match=r"gather_rows.* got a (Bipartite|list) .*; expected"):
-            gather_rows(jnp.zeros(3), wrong)  # pyright: ignore[reportArgumentType]
-    for values in (jnp.zeros(3), [0.0]):
-        with pytest.raises(ValueError, match=r"values of (shape \[3\]|type list); expected"):
-            gather_rows(values, sharded)  # pyright: ignore[reportArgumentType]
-
-
 def test_kept_edges_depend_on_ids_alone() -> None:
     key, given = jax.random.key(0), block()
     swap = np.random.default_rng(0).permutation(RECEIVERS)
@@ -259,22 +202,6 @@ def test_data_of_the_wrong_type(options: dict[str, Any], message: str) -> None:
         block(**options)
 
 
-def test_rows_of_the_wrong_number() -> None:
-    with pytest.raises(ValueError, match="one row for each of 150 edges"):
-        block().by_slot(np.ones(3))
-    with pytest.raises(ValueError, match="one row for each of"):
-        block().by_edge(np.ones(3))
-
-
-def test_models_and_lists_are_refused() -> None:
-    model = jg.nn.GCN(NUM_FEATURES, 5, 3, rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="a model was given a Bipartite"):
-        model(block(), X)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="x is a list"):
-        wrong: Any = [X, Y]
-        gcn_conv({"kernel": jnp.eye(NUM_FEATURES, 3)}, block(), wrong)
-
-
 def test_functions_of_rows_ask_for_a_table() -> None:
     given, kernel = block(), jnp.ones((NUM_FEATURES, 2))
     assert linear(given.senders, X, kernel).shape == (SENDERS, 2)
@@ -282,12 +209,3 @@ def test_functions_of_rows_ask_for_a_table() -> None:
         linear(given, X, kernel)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="a layer was given a NoneType"):
         linear(None, X, kernel)  # pyright: ignore[reportArgumentType]
-
-
-def test_the_mask_of_a_block_leaves_out_padding():
-    block = jg.parallel.bipartite(
-        np.array([0, 3, 4]), np.array([1, 1, 0]), num_senders=5, num_receivers=2
-    )
-    mask = np.asarray(block.edge_mask)
-    assert (mask.sum(), mask.size > 3) == (3, True)
-    np.testing.assert_array_equal(block.by_edge(mask), True)

@@ -148,14 +148,6 @@ def varying_total(message: Any) -> Any:
     return jax.value_and_grad(total)(jnp.full(F, 0.5), jnp.ones(F), sharded)
 
 
-def test_parameters_that_were_made_to_vary_are_used_in_loops():
-    step = lambda c, g: lax.fori_loop(0, 2, lambda _, c: c * g, c)  # noqa: E731
-    value, gradient = varying_total(lambda s, g, _: step(s, g))
-    sums = features()[edges()[0]].sum(0)
-    np.testing.assert_allclose(value, 0.25 * sums.sum(), rtol=1e-4)
-    np.testing.assert_allclose(gradient, sums, rtol=1e-4, atol=1e-4)
-
-
 MIXED = {
     "carry": lambda s, g, other: lax.fori_loop(0, 2, lambda _, c: c * g, other) * s,
     "own derivatives": jax.vmap(

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import pytest
 
 from jaxgraph.ops.core.messages import Inputs, Wanted
-from jaxgraph.ops.core.reducers import Extremum, Softmax, Sum
-from jaxgraph.parallel.dependence import looks_at_senders
-from jaxgraph.parallel.schedules.sar import backward_plan
+from jaxgraph.ops.core.reducers import Softmax, Sum
+from jaxgraph.parallel.schedules.sar import backward_plan, looks_at_senders
 
 ROWS = jnp.ones((4, 6))
 SENDER_ONLY = Wanted(params=False, sender=True, receiver=False, edge=False)
@@ -33,24 +32,11 @@ def test_gradient_of_the_sender_alone(message, case_two):
     assert decide(message, Sum(), Inputs((), ROWS, ROWS, ()), ROWS) is case_two
 
 
-def test_a_linear_message_with_wanted_weights_is_case_two():
-    inputs = Inputs(jnp.ones((6, 6)), ROWS, (), ())
-    message = lambda p, s, r, e: s @ p  # noqa: E731
-    assert decide(message, Sum(), inputs, ROWS) is False
-    wanted = Wanted(params=True, sender=True, receiver=False, edge=False)
-    assert decide(message, Sum(), inputs, ROWS, wanted) is True
-
-
 def test_edge_weights_are_case_two_only_when_their_gradient_is_wanted():
     inputs = Inputs((), ROWS, (), jnp.ones(8))
     message = lambda p, s, r, e: e[:, None] * s  # noqa: E731
     assert decide(message, Sum(), inputs, ROWS) is False
     assert decide(message, Sum(), inputs, ROWS, ALL) is True
-
-
-def test_maximum_and_attention_look_at_the_senders():
-    inputs = Inputs((), ROWS, (), ())
-    assert decide(lambda p, s, r, e: s, Extremum(), inputs, (ROWS, ROWS))
 
 
 def test_attention_of_16_bits():
@@ -82,8 +68,3 @@ def test_the_backward_runs_where_fewer_bytes_move(receiver_width, plan):
     message, inputs, adjoint = attention(receiver_width)
     reducer = Softmax(heads=2)
     assert backward_plan(message, reducer, inputs, adjoint, ALL, 2) == plan
-
-
-def test_sums_push_their_gradient():
-    inputs = Inputs((), ROWS, (), ())
-    assert backward_plan(lambda p, s, r, e: s, Sum(), inputs, ROWS, SENDER_ONLY, 2) == "push"

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 
@@ -103,18 +102,6 @@ def test_sums_made_before_are_not_used(keep: bool) -> None:
         assert_close(jg.train.predict(model, each), expected, reduction_length=EDGES)
 
 
-def test_what_dropout_keeps_is_counted() -> None:
-    def degrees(own: Any) -> Any:
-        kept = jg.layers.dropout_edge(own, jax.random.key(0), rate=0.5)
-        return kept.replace(edge_weight=2 * own.edge_weight).degree, 2 * kept.degree
-
-    found, expected = spmd(degrees, outputs="rows")(placed(3, 3, "sar"))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    weights = graph().edge_weight
-    assert weights is not None
-    assert 0 < np.sum(found) < 2 * np.sum(weights)
-
-
 def on_shard(function: Any, mode: str = "sar") -> Any:
     return spmd(lambda own: function(own).degree, outputs="rows")(placed(2, 2, mode))
 
@@ -159,22 +146,6 @@ def test_columns_of_p3_take_no_other_data() -> None:
     assert_close(jg.train.predict(model, given), expected, reduction_length=EDGES)
 
 
-@pytest.mark.parametrize("way", ["shard.replace(edge_weight=None)"])
-def test_advice_on_data_that_a_layer_does_not_use(way: str) -> None:
-    class Attentive(nnx.Module):
-        def __init__(self, drop: bool) -> None:
-            self.conv, self.drop = jg.nn.GATConv(4, 3, rngs=nnx.Rngs(0)), drop
-
-        def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
-            return self.conv(shard.replace(edge_weight=None) if self.drop else shard, x)
-
-    given = placed(2, 2, "sar")
-    with pytest.raises(ValueError) as caught:
-        jg.train.fit(Attentive(False), given, optax.sgd(0.1), epochs=1)
-    assert way in str(caught.value)
-    jg.train.fit(Attentive(True), given, optax.sgd(0.1), epochs=1)
-
-
 @pytest.mark.parametrize("field", ["edge_weight", "nodes", "labels", "train_mask", "senders"])
 def test_traced_arrays_are_no_arrays_of_a_graph(field: str) -> None:
     value = getattr(graph(), field)
@@ -182,12 +153,3 @@ def test_traced_arrays_are_no_arrays_of_a_graph(field: str) -> None:
         jax.eval_shape(lambda x: graph().replace(**{field: x}), value)
     with pytest.raises(ValueError, match=r"'length'.*got a traced array.*shard\.replace\("):
         jax.eval_shape(lambda x: graph().with_edges(length=x), graph().edge_weight)
-
-
-def test_advice_for_traced_weights() -> None:
-    def total(w: Any) -> Any:
-        given, message = graph(), lambda s, r, e: s * e[:, None]
-        return jg.parallel.propagate(given, message, given.nodes, given.nodes, edge=w).sum()
-
-    found = jax.grad(total)(graph().edge_weight)
-    assert_close(found, graph().nodes[graph().senders].sum(1), reduction_length=EDGES)

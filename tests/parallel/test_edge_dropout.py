@@ -55,11 +55,3 @@ def test_drops_the_same_edges(parts, mode):
 
     found = jg.parallel.spmd(dropped, outputs="rows")(sharded, KEY)
     np.testing.assert_allclose(jg.parallel.gather_rows(found, sharded), oracle(), atol=1e-5)
-
-
-def test_refuses_a_rate_that_is_none():
-    sharded = jg.parallel.shard(graph(), None, jg.parallel.make_mesh(1))
-    with pytest.raises(ValueError, match=r"rate must be a Python number in \[0, 1\)"):
-        jg.parallel.spmd(lambda s, key: s.sum(jg.parallel.keep_edges(s, key, 1.5).sum()))(
-            sharded, KEY
-        )

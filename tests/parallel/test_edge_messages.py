@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.parallel import edge_messages, gather_rows, make_mesh, propagate, shard, spmd
+from jaxgraph.parallel import edge_messages, make_mesh, shard, spmd
 from jaxgraph.partition.assignment import Partition
 from tests.strategies import complete, random_edges, skewed_assignment
 from tests.tolerance import assert_close
@@ -85,24 +85,6 @@ def test_values_and_gradients(parts: int, mode: str) -> None:
         assert_close(table[1:], expected[name], dtype=np.float64, reduction_length=WIDTH)
     for mine, right in zip(gradients, exact, strict=True):
         assert_close(mine, right, dtype=np.float64, reduction_length=EDGES)
-
-
-def test_edge_values_are_edge_data_of_propagate() -> None:
-    """A graph without edge data, on two parts."""
-    bare = complete(GRAPH.senders, GRAPH.receivers, GRAPH.num_nodes, "bare")
-    owners = Partition(skewed_assignment(bare.num_nodes, 2), 2, "skewed")
-    sharded = shard(bare, owners, make_mesh(2), "sar")
-
-    def run(own: Any) -> jax.Array:
-        products = edge_messages(own, lambda s, r, e: jnp.sum(s * r, -1), own.nodes, own.nodes)
-        return propagate(own, lambda s, r, e: s * e[:, None], own.nodes, None, products)
-
-    x = np.asarray(bare.nodes, np.float64)
-    products = (x[bare.senders] * x[bare.receivers]).sum(-1)
-    expected = np.zeros_like(x)
-    np.add.at(expected, bare.receivers, products[:, None] * x[bare.senders])
-    found = gather_rows(spmd(run, outputs="rows")(sharded), sharded)
-    assert_close(found, expected, reduction_length=60)
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,3 @@ def test_what_does_not_belong_together_is_refused() -> None:
             gather_edges(wrong, sharded, GRAPH, split)
     with pytest.raises(ValueError, match="got a Graph for the sharded graph; expected"):
         gather_edges(values, GRAPH, GRAPH, split)  # pyright: ignore[reportArgumentType]
-
-
-def test_outputs_say_what_has_a_row_per_edge() -> None:
-    sharded = shard(GRAPH, None, make_mesh(1))
-    with pytest.raises(ValueError, match=r"but outputs says 'edges', .* per edge slot"):
-        spmd(lambda own: own.nodes, outputs="edges")(sharded)
-    with pytest.raises(ValueError, match=r"row per edge slot of the shard: .*outputs='edges'"):
-        spmd(lambda own: own.edge_weight)(sharded)
-    with pytest.raises(ValueError, match="expected 'replicated', 'rows' or 'edges'"):
-        spmd(lambda own: own.nodes, outputs="edge")

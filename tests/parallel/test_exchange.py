@@ -16,13 +16,9 @@ from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.parallel.exchange import (
     FEWER_SEGMENTS_RATIO,
     MOST_SEGMENTS,
-    WHOLE_ANSWER_RATIO,
     Route,
-    Segment,
-    _segments,
     halo_route,
     reach_route,
-    rows_sent,
     send_rows,
 )
 from jaxgraph.parallel.schedules.domain import exchange_all
@@ -52,20 +48,6 @@ def covered(route: Route, step: int) -> dict[tuple[int, int], int]:
             assert rows.get(pair, 0) == segment.start
             rows[pair] = segment.stop
     return rows
-
-
-def test_permutations_are_joined_for_few_rows_and_not_for_many() -> None:
-    """At most 5% more than needed: 1 of 41 rows, and not 18 of 42 after that."""
-    found = _segments({(0, 1): 10, (1, 2): 11, (2, 0): 20}, 1)
-    assert found == (Segment(0, 11, ((0, 1), (1, 2), (2, 0))), Segment(11, 20, ((2, 0),)))
-
-
-@pytest.mark.parametrize(("last", "segments"), [(12, 1), (15, 2)])
-def test_an_answer_travels_whole_where_that_sends_little_more(last: int, segments: int) -> None:
-    """At most 20% more than needed: 36 rows for 32, and not 45 for 35."""
-    step = (Segment(0, 10, ((0, 1), (1, 2), (2, 0))), Segment(10, last, ((2, 0),)))
-    (back,) = Route((step,), last).answers().steps
-    assert len(back) == segments
 
 
 @given(unit_matrices(), st.sampled_from((1, 16)))
@@ -99,26 +81,6 @@ def test_each_message_is_a_partial_permutation(units):
                 assert segment.pairs
                 for ends in zip(*segment.pairs, strict=True):
                     assert len(set(ends)) == len(ends)
-
-
-@given(unit_matrices())
-def test_rows_sent_are_those_of_the_messages(units):
-    route = routes(units, 4)[0]
-    expected = sum(sum(covered(route, step).values()) for step in range(1, len(units)))
-    assert rows_sent(units, 4) == expected
-
-
-@given(unit_matrices())
-def test_answers_travel_back(units):
-    for route in routes(units, 2):
-        for step in range(1, len(units)):
-            forth, back = covered(route, step), covered(route.answers(), step)
-            assert back.keys() == {(target, source) for source, target in forth}
-            needed = {pair[::-1]: rows for pair, rows in forth.items()}
-            if back != needed:
-                assert set(back.values()) == {route.rows}
-                assert len(route.answers().steps[step - 1]) == 1
-                assert sum(back.values()) <= WHOLE_ANSWER_RATIO * sum(needed.values())
 
 
 def tables_of(num_parts: int, mode: str) -> PartTables:
@@ -169,27 +131,6 @@ def test_send_rows(num_parts, table, traced):
             columns = np.stack([expected, expected * 2, expected**2], axis=1)
             assert np.array_equal(wide[part, : len(expected), 0], columns)
             assert np.array_equal(wide[part].shape[1:], (1, 3))
-
-
-def test_wide_arrays_travel_on_their_own():
-    """Narrow ones of a type travel together too; all arrive unchanged."""
-    tables = tables_of(2, "sar")
-    sharded = jg.parallel.place(tables, jg.parallel.make_mesh(2))
-
-    @partial(jg.parallel.spmd, outputs="rows")
-    def exchange(sharded):
-        ids = sharded.node_ids.astype(jnp.float32)[:, None]
-        arrays = [ids, ids + jnp.arange(32), ids + jnp.arange(2), ids + jnp.arange(40)]
-        arrays = [jnp.where(sharded.node_mask[:, None], array, jnp.nan) for array in arrays]
-        return send_rows(sharded, halo_route(sharded), sharded.send, arrays, 1)
-
-    (segments,) = halo_route(sharded.shards).steps
-    assert str(jax.make_jaxpr(exchange)(sharded)).count("ppermute[") == 3 * len(segments)
-    arrived = [np.asarray(a).reshape(2, -1, a.shape[-1]) for a in exchange(sharded)]
-    for part, expected in enumerate(arrivals(tables, "send", 1, forward=True)):
-        for array in arrived:
-            columns = expected[:, None] + np.arange(array.shape[-1])
-            assert np.array_equal(array[part, : len(expected)], columns)
 
 
 @pytest.mark.parametrize("num_parts", [2, 5])
@@ -262,20 +203,6 @@ def test_gradient_of_exchange_all_returns_to_the_owners(num_parts):
         halos = np.unique(halos[halos >= manifest.node_rows])
         expected[arrays["incoming/sender_ids"][halos]] += weights[part, halos]
     assert np.allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("mode", ["sar", "domain"])
-def test_parts_that_share_no_edge(mode):
-    graph = complete([0, 1, 2], [1, 0, 2], 4, "apart")
-    parts = jg.partition.Partition.from_assignment([0, 0, 2, 2], 3)
-    sharded = jg.parallel.shard(graph, parts, jg.parallel.make_mesh(3), mode)
-    sums = jg.parallel.spmd(
-        lambda shard: jg.parallel.propagate(shard, lambda s, r, e: s, shard.nodes), outputs="rows"
-    )(sharded)
-    assert graph.nodes is not None
-    expected = graph.nodes[[1, 0, 2, 2]] * np.array([[1], [1], [1], [0]])
-    assert np.array_equal(jg.parallel.gather_rows(sums, sharded), expected)
-    assert sharded.padding().halo_rows_sent == 0
 
 
 def test_attention_where_parts_share_no_edge():

@@ -10,8 +10,7 @@ import pytest
 
 from jaxgraph.analysis.traffic import traffic_by_link
 from jaxgraph.parallel import ShardedGraph, make_mesh, propagate, shard, spmd
-from jaxgraph.parallel.exchange import halo_route
-from jaxgraph.parallel.ring_order import RingOrder
+from jaxgraph.parallel.exchange import RingOrder, halo_route
 from jaxgraph.partition import partition
 from tests.law.passes import check_pass
 from tests.oracles.models import Model
@@ -19,7 +18,6 @@ from tests.training import (
     crooked_graph,
 )
 
-TOLERANCE = 2e-5
 WIDE = 29
 ORDERS = [(1, 1), (2, 1), (2, 2), (5, 1), (6, 3), (8, 2), (8, 8), (12, 2), (16, 4)]
 """Parts, and hosts."""
@@ -67,22 +65,6 @@ def test_feature_columns_on_several_rows_of_devices_equal_the_oracle() -> None:
     assert sharded.mesh.axis_names == ("graph_replicas", "graph") and sharded.shards.hosts == 2
     model = Model("gcn", norm="batch", dropout=0.4, activation="elu")
     check_pass(model, graph, sharded)
-
-
-def crossing(sharded: ShardedGraph, per_host: int) -> list[int]:
-    """Pairs of devices on two hosts that exchange rows at each step."""
-    shards = sharded.shards
-    return [
-        sum(a // per_host != b // per_host for a, b in {p for s in step for p in s.pairs})
-        for step in halo_route(shards).steps
-    ]
-
-
-def test_only_steps_between_hosts_cross_them() -> None:
-    flat, hosts = placed(1), placed(2)
-    before, after = crossing(flat, 4), crossing(hosts, 4)
-    assert sum(before) == sum(after) == 32
-    assert all(before) and after == [0, 0, 0, 8, 8, 8, 8]
 
 
 def test_traffic_by_link_is_that_of_the_route() -> None:

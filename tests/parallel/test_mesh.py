@@ -1,13 +1,10 @@
 """The mesh of one automatic axis, and emulated devices in separate processes."""
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType
 
-from jaxgraph.parallel.mesh import emulate_devices, make_mesh
+from jaxgraph.parallel.mesh import make_mesh
 from tests.interpreter import run_alone
 
 
@@ -21,42 +18,8 @@ class TestMakeMesh:
     def test_takes_the_first_devices(self, count):
         assert list(make_mesh(count).devices.flat) == jax.devices()[:count]
 
-    def test_keeps_the_order_of_given_devices(self):
-        chosen = [jax.devices()[i] for i in (5, 2, 7)]
-        assert list(make_mesh(devices=chosen).devices.flat) == chosen
-        assert list(make_mesh(2, devices=chosen).devices.flat) == chosen[:2]
-
-    def test_axis_can_be_named(self):
-        assert make_mesh(2, axis="parts").shape == {"parts": 2}
-
     def test_axis_is_automatic(self):
         assert make_mesh(2).axis_types == (AxisType.Auto,)
-
-    def test_optimizer_outside_of_the_sharded_function_needs_no_shardings(self):
-        mesh = make_mesh(4)
-        spec = PartitionSpec("graph")
-        x = jax.device_put(jnp.arange(8.0).reshape(8, 1), NamedSharding(mesh, spec))
-        optimizer = optax.adam(0.1)
-
-        @jax.jit
-        def step(weight, state):
-            def loss(weight):
-                total = jax.shard_map(
-                    lambda x, weight: jax.lax.psum(jnp.sum(x @ weight), "graph"),
-                    mesh=mesh,
-                    in_specs=(spec, PartitionSpec()),
-                    out_specs=PartitionSpec(),
-                )
-                return total(x, weight)
-
-            gradient = jax.grad(loss)(weight)
-            updates, state = optimizer.update(gradient, state, weight)
-            return optax.apply_updates(weight, updates), gradient
-
-        weight = jnp.ones((1, 2))
-        stepped, gradient = step(weight, optimizer.init(weight))
-        np.testing.assert_allclose(gradient, np.full((1, 2), 28.0))
-        np.testing.assert_allclose(stepped, np.full((1, 2), 0.9), rtol=1e-5)
 
     def test_too_few_devices_says_how_to_emulate(self):
         wanted = len(jax.devices()) + 1
@@ -104,14 +67,3 @@ class TestEmulateDevices:
         assert "RuntimeError: it is too late to emulate 4 devices" in done.stderr
         assert "already started on 1 cpu device(s)" in done.stderr
         assert "xla_force_host_platform_device_count=4" in done.stderr
-
-    def test_enough_devices_are_left_alone(self):
-        started = jax.devices()
-        emulate_devices(len(started))
-        emulate_devices(1)
-        assert jax.devices() == started
-
-    @pytest.mark.parametrize("count", [0, 1.5, None])
-    def test_count_must_be_a_positive_integer(self, count):
-        with pytest.raises(ValueError, match="num_devices must be"):
-            emulate_devices(count)

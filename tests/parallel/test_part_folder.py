@@ -18,7 +18,7 @@ from tests.strategies import complete, random_edges
     ("mode", "options", "kind", "devices"),
     [
         ("sar", {}, "dense", 3),
-        ("sar", {}, "multilabel", 1),  # three parts on one device
+        ("sar", {}, "multilabel", 3),
         ("domain", {}, "sparse", 3),
         ("domain", {}, "plain", 3),
         ("p3", {"rest": "sar", "topology": "pushed", "chunks": 2}, "dense", 3),
@@ -42,6 +42,35 @@ def test_placed_parts_are_the_shards_of_the_graph(
     for own, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert own.sharding == other.sharding and own.dtype == other.dtype
         np.testing.assert_array_equal(np.asarray(own), np.asarray(other))
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("sar", "sparse"), ("domain", "dense")])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_parts_are_merged_where_there_are_fewer_devices(
+    mode: str, kind: str, devices: int, tmp_path: Path
+):
+    senders, receivers = random_edges(50, 250, 0)
+    graph = of_kind(complete(senders, receivers, 50, "any", edge_data=True), kind)
+    parts, mesh = jg.partition.partition(graph, 4, method="hash"), jg.parallel.make_mesh(devices)
+    with fast_disk():
+        jg.parallel.write_parts(graph, parts, tmp_path, mode)
+    found = jg.parallel.place(jg.parallel.open_parts(tmp_path), mesh, mode)
+    expected = jg.parallel.shard(graph, parts, mesh, mode)
+    assert found.counts == expected.counts and found.num_parts == devices
+
+    def loss(kernel: jax.Array, shard: Any, key: jax.Array) -> jax.Array:
+        x: Any = jg.nn.dropout(shard, shard.nodes, rate=0.5, key=key)
+        keep = jg.parallel.keep_edges(shard, key, 0.5)
+        message = lambda s, r, e: s * e[0][:, None] * e[1][:, None] + e[2][:, :1]  # noqa: E731
+        data = (keep, shard.edge_weight, shard.edges)
+        sent = jg.parallel.propagate(shard, message, x @ kernel, edge=data)
+        return shard.sum(shard.mask_rows(jax.numpy.tanh(sent) * shard.degree[:, None]).sum())
+
+    kernel = np.random.default_rng(1).normal(size=(graph.num_features, 3)).astype(np.float32)
+    run = jax.value_and_grad(jg.parallel.spmd(loss))
+    own, other = (run(kernel, each, jax.random.key(0)) for each in (found, expected))
+    for leaf, like in zip(jax.tree.leaves(own), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(leaf, like, rtol=2e-4, atol=1e-4)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path):

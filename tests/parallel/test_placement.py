@@ -1,6 +1,5 @@
 """Parts on devices: reads, checks, and shapes that several graphs share."""
 
-import dataclasses
 import os
 import socket
 import subprocess
@@ -17,7 +16,7 @@ import jaxgraph as jg
 from jaxgraph import Graph
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import PartTables, tabulate
-from jaxgraph.parallel import AbstractSource, ShardedGraph, common_shapes, make_mesh, place, shard
+from jaxgraph.parallel import AbstractSource, common_shapes, make_mesh, place, shard
 from jaxgraph.partition import Partition
 from tests.strategies import complete, random_edges, skewed_assignment
 
@@ -83,33 +82,13 @@ def test_every_part_is_read_once_in_order(tables):
         assert np.all(np.asarray(shards.labels)[index, rows:] == -1)
 
 
-def test_every_array_is_split_over_the_mesh_one_part_per_device(tables):
-    mesh = make_mesh(PARTS)
-    for leaf in jax.tree.leaves(place(tables, mesh)):
-        assert leaf.shape[0] == PARTS
-        pieces = sorted(leaf.addressable_shards, key=lambda piece: piece.index[0].start)
-        assert [piece.device for piece in pieces] == list(mesh.devices.flat)
-
-
-def test_placed_parts_are_taken_as_they_are(tables):
-    found = tables.part(0)
-    shape = tables.manifest.array_shapes()["nodes"][0]
-    padded = np.zeros(shape, np.float32)
-    padded[: len(found["nodes"])] = found["nodes"]
-    sharded = place(Recorder(tables, nodes=padded), make_mesh(PARTS))
-    assert np.array_equal(np.asarray(sharded.shards.nodes)[0], padded)
-
-
 @pytest.mark.parametrize(
     ("spoiled", "message"),
     [
-        ({"nodes": None, "labels": None}, "part 0 lacks labels, nodes, which its manifest lists"),
-        (
-            {"nodes": np.zeros((400, 5), np.float32)},
-            r"part 0: nodes has shape \[400, 5\]; expected at most the manifest's \[\d+, 5\]",
-        ),
-        ({"labels": np.zeros((2, 2), np.int32)}, r"labels has shape \[2, 2\]; expected at most"),
-        ({"labels": np.zeros(2)}, "labels has dtype float64; expected the manifest's int32"),
+        ({"nodes": None}, "part 0 lacks nodes, which its manifest lists"),
+        ({"nodes": np.zeros((400, 5), np.float32)}, r"nodes is float32 \[400, 5\]; expected"),
+        ({"labels": np.zeros((2, 2), np.int32)}, r"labels is int32 \[2, 2\]; expected"),
+        ({"labels": np.zeros(2)}, r"labels is float64 \[2\]; expected the manifest's int32"),
     ],
 )
 def test_parts_that_do_not_fit_their_manifest(tables, spoiled, message):
@@ -162,20 +141,6 @@ def test_abstract_leaves_are_those_of_the_data(mode):
     assert abstract.num_nodes == 90
 
 
-def test_a_program_compiled_without_data_runs_on_data(tables):
-    mesh = make_mesh(PARTS)
-    function = jg.parallel.spmd(weighted_sums, outputs="rows")
-    compiled = function.lower(place(AbstractSource(tables.manifest), mesh)).compile()
-    sharded = place(tables, mesh)
-    found = jg.parallel.gather_rows(compiled(sharded), sharded)
-    assert np.allclose(found, expected_sums(tables.survey.graph), rtol=1e-5, atol=1e-5)
-
-
-def test_an_abstract_source_has_nothing_to_read(tables):
-    with pytest.raises(ValueError, match=r"holds no data \(part 2 was asked for\)"):
-        AbstractSource(tables.manifest).part(2)
-
-
 # ---------------------------------------------------------------- counts and padding
 
 
@@ -194,13 +159,6 @@ def test_counts_are_known_outside_of_compiled_functions():
     assert sharded.manifest.counts == sharded.counts
 
 
-def test_counts_are_data_inside_of_compiled_functions():
-    function = jg.parallel.spmd(lambda s: s.num_nodes)
-    for num_nodes in (90, 30):
-        sharded = shard(*random_pair(num_nodes), make_mesh(PARTS))
-        assert int(function(sharded)) == num_nodes
-
-
 def test_counts_do_not_survive_where_a_program_serves_many_graphs(tables):
     sharded = place(tables, make_mesh(PARTS))
     copied = jax.tree.map(lambda leaf: leaf, sharded)
@@ -209,14 +167,6 @@ def test_counts_do_not_survive_where_a_program_serves_many_graphs(tables):
             ask()
     with pytest.raises(ValueError, match="counts of a sharded graph are lost"):
         jax.jit(lambda graph: graph.num_nodes)(sharded)
-
-
-def test_padding_of_domain_counts_every_pair_at_the_size_of_the_largest():
-    graph, parts = random_pair(90)
-    sharded = shard(graph, parts, make_mesh(PARTS), "domain")
-    largest = jg.partition.report(graph, parts).halo_pairs.max()
-    assert 0 <= sharded.manifest.halo_rows - largest < sharded.manifest.halo_unit
-    assert sharded.padding().halo_rows_sent == PARTS * (PARTS - 1) * sharded.manifest.halo_rows
 
 
 def test_padding_on_coauthor_cs_in_eight_metis_parts(data_dir):
@@ -249,33 +199,6 @@ def test_graphs_of_the_same_shapes_share_one_program(mode, prefetch):
         found = jg.parallel.gather_rows(function(padded), padded)
         assert np.allclose(found, expected_sums(graph), rtol=1e-5, atol=1e-5)
     assert function._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_gradients_are_those_without_padding(mode):
-    def loss(kernel, shard):
-        hidden = jnp.tanh(shard.nodes @ kernel)
-        sums = jg.parallel.propagate(
-            shard,
-            lambda s, r, w: (jnp.sum(s * r, 1, keepdims=True), (s * w[:, None])[:, None]),
-            hidden,
-            hidden,
-            shard.edge_weight,
-            reduce="softmax",
-        )
-        return shard.sum(jnp.sum(shard.mask_rows(jnp.sin(sums[:, 0])))) / shard.num_nodes
-
-    gradient = jax.jit(jax.grad(jg.parallel.spmd(loss)))
-    kernel = jnp.asarray(np.random.default_rng(0).standard_normal((5, 3)), jnp.float32)
-    large = shard(*random_pair(200), make_mesh(PARTS), mode)
-    small = random_pair(90, seed=1)
-    own = shard(*small, make_mesh(PARTS), mode)
-    expected = gradient(kernel, own)
-    common = common_shapes(random_pair(200), small, mode=mode)
-    padded = shard(*small, make_mesh(PARTS), mode, pad_to=common)
-    assert padded.manifest != own.manifest != large.manifest
-    assert np.allclose(gradient(kernel, padded), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_sharded_graph_can_be_padded_to():
@@ -347,38 +270,6 @@ def test_gradient_of_edge_data_lands_on_its_edge(mode):
     assert np.allclose(jg.parallel.spmd(total)(sharded), expected, rtol=1e-4)
 
 
-@pytest.mark.expensive
-@pytest.mark.parametrize("mode", MODES)
-def test_slots_without_an_edge_have_no_gradient(mode):
-    graph = complete(*random_edges(40, 300, seed=1), 40, "random", edge_data=True)
-    parts = Partition.from_assignment(skewed_assignment(40, 3), 3)
-    sharded = shard(graph, parts, make_mesh(3), mode)
-
-    def gradients(shard):
-        """Numbers of padding slots and of those with a gradient; the sum of all gradients."""
-        assert shard.edge_weight is not None
-        edges = shard.incoming.by_receiver
-        slots = jnp.arange(shard.edge_weight.shape[0])
-        behind = slots >= edges.compressed_starts[edges.compressed_ptr[-1]]
-        poisoned = jnp.where(behind, jnp.nan, shard.edge_weight)
-
-        def loss(weight):
-            sums = jg.parallel.propagate(
-                shard, lambda s, r, w: s[:, :1] * w[:, None], shard.nodes, None, weight
-            )
-            return jnp.sum(shard.mask_rows(sums))
-
-        found = jax.grad(loss)(poisoned)
-        spoiled = jnp.sum(behind & (found != 0), dtype=jnp.int32)
-        return shard.sum((jnp.sum(behind, dtype=jnp.int32), spoiled, jnp.sum(found)))
-
-    empty, spoiled, total = jg.parallel.spmd(gradients)(sharded)
-    assert graph.nodes is not None and sharded.shards.edge_weight is not None
-    assert empty == 3 * sharded.shards.edge_weight.shape[1] - graph.num_edges
-    assert spoiled == 0
-    assert np.allclose(total, np.sum(graph.nodes[graph.senders, 0], dtype=np.float64), rtol=1e-4)
-
-
 # ---------------------------------------------------------------- wrong arguments
 
 
@@ -419,13 +310,3 @@ def test_wrong_partitions_and_targets(tables):
         shard(graph, parts, mesh, pad_to=graph)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="does not fit into pad_to: node_rows"):
         shard(graph, parts, mesh, pad_to=shard(*random_pair(30), mesh))
-
-
-def test_one_device_needs_no_partition():
-    graph, _ = random_pair(90)
-    sharded = shard(graph, None, make_mesh(1))
-    assert isinstance(sharded, ShardedGraph)
-    assert sharded.num_parts == 1
-    assert sharded.padding().halo_rows_sent == 0
-    assert sharded.counts is not None
-    assert dataclasses.astuple(sharded.counts) == (90, 540, 0)

@@ -94,19 +94,6 @@ def test_fetch_and_work_of_neighbouring_steps_do_not_need_each_other(tables):
         assert not any(following in found[i][1] for i in work_on(current))
 
 
-def test_without_prefetch_one_loop_visits_all_parts(tables):
-    sharded = place(tables, prefetch=False)
-    jaxpr = jax.make_jaxpr(jg.parallel.spmd(total))(jnp.eye(4), sharded).jaxpr
-    assert not any(e.primitive.name == "ppermute" for body in bodies(jaxpr) for e in body.eqns)
-    assert any(e.primitive.name == "scan" for body in bodies(jaxpr) for e in body.eqns)
-
-
-def test_prefetch_needs_the_sequential_schedule():
-    graph = jg.datasets.load("karate")
-    with pytest.raises(ValueError, match="prefetch"):
-        jg.parallel.shard(graph, None, jg.parallel.make_mesh(1), "domain", prefetch=True)
-
-
 @pytest.mark.skipif(
     importlib.util.find_spec("jax_plugins") is None,
     reason="compiling for H200 needs the CUDA plugin of jax: pip install 'jaxgraph[cuda]'",

@@ -192,33 +192,6 @@ def test_self_loops_are_added_where_they_are_missing(reduce):
     assert_close(found.reshape(-1), total / norm, reduction_length=EDGES)
 
 
-def test_self_loops_do_not_go_with_edge_data(graph):
-    sharded = jg.parallel.shard(graph, None, jg.parallel.make_mesh(1))
-
-    def run(shard):
-        weighted = jg.parallel.propagate(
-            shard, lambda s, r, e: s, shard.nodes, None, shard.edge_weight, self_loops=True
-        )
-        return shard.sum(jnp.sum(weighted))
-
-    with pytest.raises(ValueError, match="add_self_loops"):
-        jg.parallel.spmd(run)(sharded)
-
-
-def test_feature_columns_are_refused_with_the_way_out():
-    graph = jg.datasets.load("karate")
-    sharded = jg.parallel.shard(graph, None, jg.parallel.make_mesh(1))
-
-    def run(shard):
-        columns = jg.parallel.FeatureColumns(
-            jnp.ones((shard.num_rows, 2)), jnp.int32(0), num_features=2, groups=1
-        )
-        return shard.sum(jnp.sum(jg.parallel.propagate(shard, lambda s, r, e: s, columns)))
-
-    with pytest.raises(TypeError, match=r"shard\.to_nodes"):
-        jg.parallel.spmd(run)(sharded)
-
-
 @pytest.mark.expensive
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 @pytest.mark.parametrize("mode", ["sar", "domain"])

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from jaxgraph.layers import sage_conv
-from jaxgraph.parallel import gather_rows, make_mesh, ptags, shard, spmd
-from jaxgraph.partition import partition
+from jaxgraph.parallel import gather_rows, ptags, spmd
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
-from tests.training import P3_MODES, crooked_graph, crooked_sharded
+from tests.training import P3_MODES, crooked_sharded
 
 OUT = 4
 NO_FEATURES: Any = None
@@ -91,14 +90,6 @@ def test_messages_of_edges_and_receivers(mode: str) -> None:
         assert_close(found, expected, reduction_length=2000)
 
 
-def test_partition_splits_topology_and_features_independently() -> None:
-    sharded = ptags.partition(
-        crooked_graph(), make_mesh(2), lambda graph, n: partition(graph, n, method="hash"), chunks=2
-    )
-    schedule = sharded.manifest.columns
-    assert schedule is not None and (schedule.groups, schedule.chunks) == (2, 2)
-
-
 def refused(match: str, function: Any, mode: str = "p3-sar") -> None:
     with pytest.raises(ValueError, match=match):
         spmd(function, outputs="rows")(crooked_sharded(2, "hash", mode))
@@ -128,13 +119,3 @@ def test_wrong_arguments_are_refused() -> None:
         return ptags.apply(jax.nn.relu, shares)
 
     refused("was given Shares", unsynchronised)
-
-
-def test_columns_need_a_graph_in_mode_p3() -> None:
-    other = shard(crooked_graph(), None, make_mesh(1), "sar")
-
-    def step(of: Any, without: Any) -> jax.Array:
-        return graphsage(KERNELS, without, of.nodes)
-
-    with pytest.raises(ValueError, match="mode='p3'"):
-        spmd(step, outputs="rows")(crooked_sharded(1, "hash", "p3-sar"), other)

@@ -3,12 +3,11 @@
 import copy
 import functools
 import inspect
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 
@@ -45,19 +44,6 @@ def test_sum_of_what_is_equal_everywhere(what, function, parts):
     with pytest.raises(ValueError, match="counted once per part") as error:
         run(function, parts=parts)
     assert f"shard.sum: {what} is the same on every device" in str(error.value)
-
-
-def test_gradients_are_summed_already():
-    gradient = [
-        run(lambda s: jax.grad(lambda w: (w * s.mask_rows(s.in_degree)).sum())(2.0), parts=parts)
-        for parts in (1, 2)
-    ]
-    np.testing.assert_allclose(gradient, karate().num_edges)
-
-
-def test_sum_counts_nodes_on_any_number_of_parts():
-    counted = lambda s: s.sum(jnp.sum(s.mask_rows(jnp.ones(s.num_rows))))  # noqa: E731
-    assert [float(run(counted, parts=parts)) for parts in (1, 2)] == [34.0, 34.0]
 
 
 def test_sum_outside_of_spmd():
@@ -122,15 +108,6 @@ def test_layers_on_what_is_no_shard():
                 function(**needed | {name: given})
 
 
-class WithFlaxNorm(nnx.Module):
-    def __init__(self):
-        self.norm = nnx.BatchNorm(17, rngs=nnx.Rngs(0))
-        self.conv = jg.nn.GCNConv(17, 2, rngs=nnx.Rngs(0))
-
-    def __call__(self, shard, x, key=None, train=False):
-        return self.conv(shard, self.norm(x))
-
-
 @pytest.mark.parametrize("mistake", [lambda x, s: x[s.senders], lambda x, s: x[s.num_edges]])
 def test_a_shard_has_no_list_of_edges(mistake):
     with pytest.raises((IndexError, AttributeError)) as error:
@@ -143,21 +120,6 @@ def test_fields_of_a_shard_on_a_sharded_graph():
     with pytest.raises(AttributeError, match=r"no attribute 'nodes': .*predict.*spmd"):
         _ = sharded().nodes  # pyright: ignore[reportAttributeAccessIssue]
     assert not hasattr(sharded(), "labels") and not hasattr(copy.copy(sharded()), "other")
-
-
-def test_training_with_the_batch_norm_of_flax():
-    with pytest.raises(ValueError, match=r"norm is flax.nnx.BatchNorm.*use jaxgraph.nn.BatchNorm"):
-        jg.train.fit(WithFlaxNorm(), sharded(), optax.adam(1e-2), epochs=1)
-
-
-def test_short_descriptions():
-    partition = jg.partition.partition(karate(), 2, method="hash")
-    seen = []
-    jax.eval_shape(lambda s: seen.extend((repr(s.shards), repr(s))), sharded())
-    for text in (repr(partition), repr(sharded().manifest), seen[0]):
-        assert len(text) < 250
-        assert "2" in text
-    assert "ShardedGraph(of unknown size, mode='sar'" in seen[1]
 
 
 def test_a_sharded_graph_says_what_it_holds_in_ten_lines():
@@ -176,8 +138,3 @@ def test_a_sharded_graph_says_what_it_holds_in_ten_lines():
     assert rows["edge_data"] == "length float32, open bool [1, 2]"
     columns = repr(sharded(2, "p3"))
     assert "mode='p3', rest='domain'" in columns and "9 columns per device" in columns
-
-
-def test_functions_of_columns_on_a_graph():
-    with pytest.raises(ValueError, match=r"given a Graph. Place the graph first"):
-        jg.parallel.ptags.scatter(cast("Any", karate()), jnp.asarray(karate().nodes))

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 
@@ -120,20 +119,6 @@ def test_edges_are_in_the_graphs_order() -> None:
 
 
 @pytest.mark.slow
-def test_training_on_a_graph_is_training_on_one_device() -> None:
-    def run(graph: Any) -> tuple[Any, ...]:
-        model = jg.nn.GCN(X.shape[1], 4, GRAPH.num_classes, num_layers=2, rngs=nnx.Rngs(0))
-        history = jg.train.fit(model, graph, optax.adam(1e-2), epochs=3)
-        losses = [record.loss for record in history.records]
-        return losses, jg.train.predict(model, graph), jg.train.evaluate(model, graph)
-
-    sharded = jg.parallel.shard(GRAPH, None, jg.parallel.make_mesh(1))
-    mine, same = run(GRAPH), run(sharded)
-    assert mine[0] == same[0] and mine[2] == same[2]
-    np.testing.assert_array_equal(mine[1], same[1])
-
-
-@pytest.mark.slow
 def test_a_graph_is_placed_once_and_let_go() -> None:
     conv = MODULES["gcn"]()
 
@@ -166,27 +151,6 @@ def test_what_does_not_fit_is_refused() -> None:
             transform(lambda graph: conv(graph, x))(GRAPH)
 
 
-def test_a_model_on_several_devices_runs_on_a_graph() -> None:
-    conv, linear = (MODULES[name]() for name in ("gat", "linear"))
-
-    def outputs() -> Any:
-        mapped = jg.parallel.propagate(GRAPH, lambda s, r, e: s @ linear.kernel[...], X)
-        return conv(GRAPH, X), linear(GRAPH, X), mapped
-
-    expected = outputs()
-    on_two_parts(lambda m, own: m[0](own, own.nodes)[:, :4] + m[1](own, own.nodes), (conv, linear))
-    assert len(conv.kernel.get_value().devices()) == len(linear.kernel.get_value().devices()) == 2
-    for found, exact in zip(outputs(), expected, strict=True):
-        assert_close(found, exact)
-
-
-def test_sparse_matrices_of_jax_are_refused() -> None:
-    from jax.experimental.sparse import BCOO
-
-    with pytest.raises(ValueError, match=r"a BCOO, .*x\.todense\(\).*scipy\.sparse"):
-        MODULES["gcn"]()(GRAPH, BCOO.fromdense(jnp.asarray(X)))
-
-
 MISTAKES: dict[str, tuple[Any, str]] = {
     "two arguments": (lambda s, r: s, "must take three arguments"),
     "no receiver": (lambda s, r, e: s - r, "not given, receiver=; .*propagate"),
@@ -207,21 +171,3 @@ def test_an_error_of_a_message_function_is_noted_with_its_cause(name: str, run: 
     assert re.search(note, notes[1]), notes
     with pytest.raises(ValueError, match=r"sender is a list of numbers.*jnp\.asarray\(sender\)"):
         run(GRAPH, lambda s, r, e: s, [1.0, 2.0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("nodes", [1, 3, 15])
-def test_small_graphs_have_a_row_per_node(nodes: int) -> None:
-    senders, receivers = random_edges(nodes, 2 * nodes, seed=nodes)
-    x: Any = np.eye(40, nodes, dtype=np.float32)
-    graph = jg.Graph.from_edges(senders, receivers, nodes=x[:nodes])
-    larger = graph.replace(num_nodes=40, nodes=x)
-    for make in (jg.nn.GCNConv, jg.nn.GATConv, jg.nn.GATv2Conv):
-        layer = make(nodes, 4, rngs=nnx.Rngs(0))
-        assert_close(layer(graph, x[:nodes]), layer(larger, x)[:nodes])
-
-        def loss(x: Any, graph: jg.Graph, layer: Any = layer) -> Any:
-            return jnp.sum(layer(graph, x)[:nodes] ** 2)
-
-        slopes = [jax.grad(loss)(jnp.asarray(x[:n]), g) for n, g in ((nodes, graph), (40, larger))]
-        assert_close(slopes[0], slopes[1][:nodes])

@@ -17,8 +17,15 @@ from jax.extend import core
 
 from jaxgraph.parallel.checks.authors import user_line
 from jaxgraph.parallel.checks.axis_rules import RULES, counted_from_end
-from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, joined
-from jaxgraph.parallel.checks.axis_steps import Step, by_default
+from jaxgraph.parallel.checks.axis_states import (
+    SHARED,
+    Along,
+    Mixed,
+    State,
+    Step,
+    by_default,
+    joined,
+)
 
 __all__ = ["body_of", "follow_axis", "scan_counts"]
 

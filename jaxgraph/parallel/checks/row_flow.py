@@ -29,9 +29,8 @@ from jaxgraph.parallel.checks.authors import (
 )
 from jaxgraph.parallel.checks.axis_flow import body_of, scan_counts
 from jaxgraph.parallel.checks.axis_rules import RULES
-from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State
-from jaxgraph.parallel.checks.axis_steps import Step, by_default
-from jaxgraph.parallel.checks.row_padding import filled, is_neutral
+from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, Step, by_default
+from jaxgraph.parallel.checks.row_padding import filled, has_naturals, is_neutral
 from jaxgraph.parallel.checks.row_scatters import SCATTERED, is_by_value, scattered
 from jaxgraph.parallel.checks.row_shares import (
     check_linear,
@@ -42,7 +41,6 @@ from jaxgraph.parallel.checks.row_shares import (
     reduced,
     shared_out,
 )
-from jaxgraph.parallel.checks.row_signs import has_naturals
 from jaxgraph.parallel.checks.row_states import (
     UNKNOWN,
     Number,

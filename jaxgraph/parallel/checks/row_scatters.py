@@ -8,7 +8,7 @@ from typing import Any
 
 from jax.lax import GatherScatterMode
 
-from jaxgraph.parallel.checks.axis_steps import Step
+from jaxgraph.parallel.checks.axis_states import Step
 from jaxgraph.parallel.checks.row_padding import is_neutral
 from jaxgraph.parallel.checks.row_states import (
     Number,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.parallel.checks.axis_steps import Step
+from jaxgraph.parallel.checks.axis_states import Step
 from jaxgraph.parallel.checks.row_states import Number, RefusedError, Rows, RowState, Same, Share
 
 __all__ = [

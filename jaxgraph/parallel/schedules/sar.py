@@ -28,22 +28,30 @@ from jax import lax
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edges import EdgeGroups, match_variation
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
+from jaxgraph.ops.core.message_programs import needed_inputs
+from jaxgraph.ops.core.messages import (
+    Inputs,
+    MessageFn,
+    Wanted,
+    chunk_examples,
+    evaluate_message,
+    floating_leaves,
+    masked_cotangent,
+    with_floating_leaves,
+)
 from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at
 from jaxgraph.ops.core.running import Places, add_at
 from jaxgraph.ops.core.stages import Stages
-from jaxgraph.parallel.dependence import looks_at_senders
-from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
-from jaxgraph.parallel.ring_order import RingOrder
+from jaxgraph.parallel.exchange import RingOrder, halo_route, reach_route, send_rows
 from jaxgraph.parallel.schedules.ring import Visit, Work, visit_parts
 from pallas_kernels.pytrees import pytree
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = ["Sequential", "backward_plan", "positions", "row_bytes"]
+__all__ = ["Sequential", "backward_plan", "looks_at_senders", "positions", "row_bytes"]
 
 Pytree = Any
 
@@ -89,19 +97,15 @@ class Sequential:
 
     def arriving(self, step: jax.Array | int) -> jax.Array | int:
         """The group of the edges that enter the own part from the part behind."""
-        return step if self._is_ring else self._order.arriving(self.receiving(), step)
+        return step if self._is_ring else self._order.arriving(self._own_part(), step)
 
     def leaving(self, step: jax.Array | int) -> jax.Array | int:
         """The place in `send` of the part ahead, and 1 more than its group of outgoing edges."""
-        return step if self._is_ring else self._order.leaving(self.sending(step), step)
+        return step if self._is_ring else self._order.leaving(self._own_part(), step)
 
-    def receiving(self) -> jax.Array:
-        """The part of this device that receives messages, int32 []."""
+    def _own_part(self) -> jax.Array:
+        """The part of this device, int32 []."""
         return lax.axis_index(self.shard.axis)
-
-    def sending(self, step: jax.Array | int) -> jax.Array:
-        """The part of this device whose rows leave at a step, int32 []."""
-        return self.receiving()
 
     @property
     def _is_ring(self) -> bool:
@@ -304,3 +308,60 @@ _PLANS: dict[str, Callable[[_Task], Visit]] = {
     "refetch": partial(_at_receiver, refetch=True),
     "at-sender": _at_sender,
 }
+
+
+def looks_at_senders(
+    message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+    wanted: Wanted,
+    chunk: int,
+) -> bool:
+    """True where a wanted gradient of the messages depends on the values of the senders.
+
+    Args:
+      message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.
+      chunk: number of edges in a call of the message function.
+
+    Returns:
+      False in the paper's case 1 (a sum of the senders' features, say), True in case 2.
+    """
+
+    def gradients(sender: Pytree, params: Pytree, receiver: Pytree, edge: Pytree, adjoint: Pytree):
+        values = Inputs(params, sender, receiver, edge)
+        parts = [
+            tree
+            for tree, needed in (
+                (params, wanted.params),
+                (sender, wanted.sender),
+                (receiver, wanted.receiver),
+                (edge, wanted.edge),
+            )
+            if needed
+        ]
+        floating = [floating_leaves(part) for part in parts]
+
+        def evaluate(floating: list[list[jax.Array]]) -> Pytree:
+            new = iter([with_floating_leaves(p, f) for p, f in zip(parts, floating, strict=True)])
+            seen = Inputs(
+                next(new) if wanted.params else values.params,
+                next(new) if wanted.sender else values.sender,
+                next(new) if wanted.receiver else values.receiver,
+                next(new) if wanted.edge else values.edge,
+            )
+            return evaluate_message(message, seen)
+
+        messages, pull = jax.vjp(evaluate, floating)
+        some = jnp.zeros(chunk, jnp.int32)
+        keep = reducer.per_edge(some, some, some)
+        gradient = reducer.cotangent(messages, adjoint, keep)
+        return pull(masked_cotangent(gradient, messages, some == 0))[0]
+
+    examples = chunk_examples(inputs, chunk)
+    rows = chunk_examples(Inputs((), adjoint, (), ()), chunk).sender
+    jaxpr = jax.make_jaxpr(gradients)(
+        examples.sender, examples.params, examples.receiver, examples.edge, rows
+    ).jaxpr
+    senders = len(jax.tree.leaves(inputs.sender))
+    return bool(needed_inputs(jaxpr) & set(jaxpr.invars[:senders]))

@@ -15,8 +15,7 @@ from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.input_classes import ClassedMessage, count_winners
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, is_floating
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.parallel.dependence import looks_at_senders
-from jaxgraph.parallel.schedules.sar import row_bytes
+from jaxgraph.parallel.schedules.sar import looks_at_senders, row_bytes
 from jaxgraph.parallel.schedules.stream import ChunkPrograms, Ring
 from jaxgraph.parallel.streaming.cutting import StagedProgram
 from jaxgraph.parallel.streaming.exchange import Exchange, padded
@@ -24,8 +23,7 @@ from jaxgraph.parallel.streaming.feeding import Feed
 from jaxgraph.parallel.streaming.flat_program import Step
 from jaxgraph.parallel.streaming.graph import PartOnDevice, StreamedGraph, nothing
 from jaxgraph.parallel.streaming.part import StreamedPart
-from jaxgraph.parallel.streaming.programs import Executables
-from jaxgraph.parallel.streaming.turns import Spread, Summed, Waiting, spread_type
+from jaxgraph.parallel.streaming.programs import Executables, Spread, Summed, Waiting, spread_type
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.streaming.execution import Run

@@ -10,8 +10,7 @@ import numpy as np
 
 from jaxgraph.parallel.streaming.feeding import Feed, Packing, Writer
 from jaxgraph.parallel.streaming.graph import HostParts
-from jaxgraph.parallel.streaming.programs import Executables
-from jaxgraph.parallel.streaming.turns import Spread, Waiting, spread_type
+from jaxgraph.parallel.streaming.programs import Executables, Spread, Waiting, spread_type
 
 __all__ = ["Devices"]
 

@@ -16,7 +16,7 @@ from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.feeding import Feed
 from jaxgraph.parallel.streaming.flat_program import Step
 from jaxgraph.parallel.streaming.graph import PartOnDevice, nothing
-from jaxgraph.parallel.streaming.turns import Spread, Summed, Waiting, is_spread
+from jaxgraph.parallel.streaming.programs import Spread, Summed, Waiting, is_spread
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.streaming.function import StreamedFunction

@@ -17,9 +17,8 @@ from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.execution import Run, Values
 from jaxgraph.parallel.streaming.flat_program import Step, flattened
 from jaxgraph.parallel.streaming.graph import StreamedGraph
-from jaxgraph.parallel.streaming.programs import Executables, types_of
+from jaxgraph.parallel.streaming.programs import Executables, Summed, types_of
 from jaxgraph.parallel.streaming.rehearsal import Needs, Rehearsal
-from jaxgraph.parallel.streaming.turns import Summed
 
 __all__ = ["StreamedFunction"]
 

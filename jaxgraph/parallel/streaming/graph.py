@@ -18,11 +18,11 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 from jaxgraph.layout.placed import listed_part, placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.parallel.assembly import assemble
-from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place
+from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, check_devices, on_mesh
 from jaxgraph.parallel.streaming.exchange import Exchange, Listed
 from jaxgraph.parallel.streaming.feeding import Threads
 from jaxgraph.parallel.streaming.part import StreamedPart
-from jaxgraph.parallel.streaming.store import FileStore, MemoryStore, Store
+from jaxgraph.parallel.streaming.store import FileStore, MemoryStore
 from jaxgraph.parallel.streaming.transfer_time import share_of_whole
 from pallas_kernels.pytrees import pytree
 
@@ -136,7 +136,7 @@ class HostParts:
       threads: those that load and write.
     """
 
-    store: Store
+    store: MemoryStore
     keys: tuple[Hashable, ...]
     like: StreamedPart
     senders: Exchange
@@ -224,7 +224,7 @@ class StreamedGraph(ShardedGraph):
             name: jax.ShapeDtypeStruct((parts, *shape), dtype)
             for name, (shape, dtype) in placed_shapes(shards.manifest, chosen).items()
         }
-        of_devices = assemble(arrays, shards.manifest, axis, False, chosen, 1)
+        of_devices = assemble(arrays, shards.manifest, axis, False, chosen)
         nodes = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((parts, *leaf.shape), leaf.dtype),
             self.parts.like.nodes,
@@ -306,7 +306,7 @@ def outlined_graph(source: PartSource, mesh: Mesh, **options: Any) -> StreamedGr
 def _made(
     source: PartSource,
     mesh: Mesh,
-    store: Store | None,
+    store: MemoryStore | None,
     *,
     implementation: str | None = None,
     node_dtype: Any = None,
@@ -314,8 +314,14 @@ def _made(
 ) -> StreamedGraph:
     _check(source)
     started = time.perf_counter()
-    options: dict[str, Any] = {"implementation": implementation, "node_dtype": node_dtype}
-    abstract = place(AbstractSource(source.manifest), mesh, "sar", **options)
+    check_devices(mesh, source.manifest.num_parts)
+    # Shapes of one part on each device.
+    abstract = on_mesh(
+        AbstractSource(source.manifest),
+        mesh,
+        implementation=implementation,
+        node_dtype=node_dtype,
+    )
     manifest = abstract.shards.manifest
     devices, local = mesh.size, _local_devices(mesh, everywhere=store is None)
     pipeline = pipeline or Pipeline()
@@ -364,7 +370,7 @@ def _part(
     else:
         arrays = placed_part(source, manifest, index, chosen)
     arrays = {name: arrays[name].reshape(shapes[name][0]) for name in shapes}
-    shard = assemble(arrays, manifest, mesh.axis_names[-1], False, chosen, 1)
+    shard = assemble(arrays, manifest, mesh.axis_names[-1], False, chosen)
     values = {f.name: getattr(shard, f.name) for f in dataclasses.fields(shard)}
     return StreamedPart(**values, graph_nodes=count)
 

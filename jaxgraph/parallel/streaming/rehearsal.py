@@ -16,8 +16,15 @@ import numpy as np
 
 from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.graph import HostParts, Moved
-from jaxgraph.parallel.streaming.programs import Executables, type_of
-from jaxgraph.parallel.streaming.turns import Spread, Waiting, is_spread, map_arrays, spread_type
+from jaxgraph.parallel.streaming.programs import (
+    Executables,
+    Spread,
+    Waiting,
+    is_spread,
+    map_arrays,
+    spread_type,
+    type_of,
+)
 
 __all__ = ["Needs", "Rehearsal", "total_bytes"]
 
@@ -85,7 +92,7 @@ class _OnDevice:
 
 
 class _Types:
-    """A store of types; see `jaxgraph.parallel.streaming.store.Store`."""
+    """A store of types; see `jaxgraph.parallel.streaming.store.MemoryStore`."""
 
     def __init__(self) -> None:
         self.count = _Count()

@@ -12,25 +12,36 @@ import threading
 import weakref
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-__all__ = ["FileStore", "MemoryStore", "Store"]
+__all__ = ["FileStore", "MemoryStore"]
 
 _PAGE = mmap.ALLOCATIONGRANULARITY
 
 
-class Store(Protocol):
-    """Arrays by key and part; those of one key have one shape and type."""
+class MemoryStore:
+    """Arrays by key and part in memory; those of one key have one shape and type."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[tuple[Hashable, int], np.ndarray] = {}
+        self._lock = threading.Lock()
 
     def put(self, key: Hashable, part: int, values: np.ndarray) -> None:
         """Holds an array, in place of an earlier one."""
-        ...
+        self._arrays[key, part] = values
 
     def get(self, key: Hashable, part: int) -> np.ndarray:
         """The array, not to be written to."""
-        ...
+        return self._arrays[key, part]
+
+    def _writable(self, key: Hashable, part: int) -> np.ndarray:
+        """The array, to be written to."""
+        held = self._arrays[key, part]
+        if not held.flags.writeable:  # It belongs to a JAX array.
+            held = self._arrays[key, part] = held.copy()
+        return held
 
     def add(
         self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray, like: Any
@@ -39,50 +50,6 @@ class Store(Protocol):
 
         An array that is not held is zero, of the shape and type of `like`.
         """
-        ...
-
-    def has(self, key: Hashable, part: int) -> bool:
-        """True where an array is held."""
-        ...
-
-    def drop(self, key: Hashable, part: int) -> None:
-        """Forgets an array, if it is held; it can still be read until `recycle`."""
-        ...
-
-    def recycle(self) -> None:
-        """Lets the room of arrays that were dropped be used again."""
-        ...
-
-    def empty(self) -> Store:
-        """A new store of this kind."""
-        ...
-
-    def close(self) -> None:
-        """Forgets everything."""
-        ...
-
-
-class _Summing:
-    """A store whose arrays are added to in place."""
-
-    _lock: threading.Lock
-
-    def put(self, key: Hashable, part: int, values: np.ndarray) -> None:
-        """See `Store.put`."""
-        raise NotImplementedError
-
-    def has(self, key: Hashable, part: int) -> bool:
-        """See `Store.has`."""
-        raise NotImplementedError
-
-    def _writable(self, key: Hashable, part: int) -> np.ndarray:
-        """The array, to be written to."""
-        raise NotImplementedError
-
-    def add(
-        self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray, like: Any
-    ) -> None:
-        """See `Store.add`."""
         if rows is None and not self.has(key, part):
             self.put(key, part, values)
             return
@@ -95,45 +62,23 @@ class _Summing:
             else:
                 held[rows] += values[: len(rows)]
 
-
-class MemoryStore(_Summing):
-    """A store in the memory of the host."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[tuple[Hashable, int], np.ndarray] = {}
-        self._lock = threading.Lock()
-
-    def put(self, key: Hashable, part: int, values: np.ndarray) -> None:
-        """See `Store.put`."""
-        self._arrays[key, part] = values
-
-    def get(self, key: Hashable, part: int) -> np.ndarray:
-        """See `Store.get`."""
-        return self._arrays[key, part]
-
-    def _writable(self, key: Hashable, part: int) -> np.ndarray:
-        held = self._arrays[key, part]
-        if not held.flags.writeable:  # It belongs to a JAX array.
-            held = self._arrays[key, part] = held.copy()
-        return held
-
     def has(self, key: Hashable, part: int) -> bool:
-        """See `Store.has`."""
+        """True where an array is held."""
         return (key, part) in self._arrays
 
     def drop(self, key: Hashable, part: int) -> None:
-        """See `Store.drop`."""
+        """Forgets an array, if it is held; it can still be read until `recycle`."""
         self._arrays.pop((key, part), None)
 
     def recycle(self) -> None:
-        """See `Store.recycle`: nothing is left to do."""
+        """Lets the room of arrays that were dropped be used again."""
 
     def empty(self) -> MemoryStore:
-        """See `Store.empty`."""
+        """A new store of this kind."""
         return MemoryStore()
 
     def close(self) -> None:
-        """See `Store.close`."""
+        """Forgets everything."""
         self._arrays.clear()
 
 
@@ -185,7 +130,7 @@ class _Arrays:
         return np.frombuffer(held, self.dtype, count).reshape(self.shape)
 
 
-class FileStore(_Summing):
+class FileStore(MemoryStore):
     """A store in files of a folder, which have no names: nothing is left when the process ends.
 
     Args:
@@ -201,7 +146,7 @@ class FileStore(_Summing):
         self._lock = threading.Lock()
 
     def put(self, key: Hashable, part: int, values: np.ndarray) -> None:
-        """See `Store.put`.
+        """See `MemoryStore.put`.
 
         Raises:
           OSError: the disk is full.
@@ -229,18 +174,18 @@ class FileStore(_Summing):
         return free.pop() if free else _File(self.folder, stride)
 
     def get(self, key: Hashable, part: int) -> np.ndarray:
-        """See `Store.get`."""
+        """See `MemoryStore.get`."""
         return self._held[key].array(part)
 
     def _writable(self, key: Hashable, part: int) -> np.ndarray:
         return self._held[key].array(part, writable=True)
 
     def has(self, key: Hashable, part: int) -> bool:
-        """See `Store.has`."""
+        """See `MemoryStore.has`."""
         return key in self._held and part in self._held[key].parts
 
     def drop(self, key: Hashable, part: int) -> None:
-        """See `Store.drop`."""
+        """See `MemoryStore.drop`."""
         with self._lock:
             held = self._held.get(key)
             if held is not None:
@@ -249,20 +194,20 @@ class FileStore(_Summing):
                     self._dropped.append(self._held.pop(key).file)
 
     def recycle(self) -> None:
-        """See `Store.recycle`."""
+        """See `MemoryStore.recycle`."""
         with self._lock:
             for file in self._dropped:
                 self._free.setdefault(file.stride, []).append(file)
             self._dropped.clear()
 
     def empty(self) -> FileStore:
-        """See `Store.empty`; files of this store serve the other."""
+        """See `MemoryStore.empty`; files of this store serve the other."""
         other = FileStore(self.folder)
         other._free = self._free
         return other
 
     def close(self) -> None:
-        """See `Store.close`."""
+        """See `MemoryStore.close`."""
         self._dropped += [held.file for held in self._held.values()]
         self._held.clear()
         self.recycle()

@@ -98,7 +98,7 @@ def _step_seconds(costs: np.ndarray, groups: np.ndarray) -> float:
 
 def groups_of(sharded: ShardedGraph) -> np.ndarray:
     """The groups of parts that are computed one after the other; see `better_partition`."""
-    devices = np.arange(sharded.num_parts) // sharded.shards.own_parts
+    devices = np.arange(sharded.num_parts)
     is_cpu = sharded.mesh.devices.flat[0].platform == "cpu"
     return np.zeros_like(devices) if is_cpu else devices
 

@@ -60,15 +60,12 @@ RIGHT = {
 }
 WRONG = {
     "sum": (lambda b, s: s.sum(loss(b, s).sum()), "edge_mask"),
-    "product": (lambda b, s: s.sum(jnp.ones_like(s.edge_weight) @ loss(b, s)), "edge_mask"),
     "mean": (lambda b, s: s.sum(s.edge_data["length"].mean()), "edge_mask"),
     "maximum": (lambda b, s: jax.lax.pmax(s.edge_weight.max(), s.axis), "edge_mask"),
-    "count": (lambda b, s: s.sum(jnp.sum(scores(b, s) > 0)), "edge_mask"),
     "share": (
         lambda b, s: s.sum(jnp.where(s.edge_mask, loss(b, s), 0).sum() ** 2),
         "Complete it over the devices",
     ),
-    "sorted": (lambda b, s: s.sum(jnp.sort(s.edge_weight)[0]), "combines values of different"),
     "callback": (
         lambda b, s: s.sum(
             jnp.where(
@@ -104,18 +101,6 @@ def test_slots_of_padding_are_not_counted(name, parts):
     function, text = WRONG[name]
     with pytest.raises(ValueError, match=text):
         jg.parallel.spmd(function)(0.3, sharded(parts))
-
-
-@pytest.mark.parametrize(("parts", "devices"), [(1, 1), (3, 3), (4, 2)])
-@pytest.mark.parametrize("mode", ["sar", "domain"])
-def test_the_mask_has_as_many_slots_as_edges(parts, devices, mode):
-    shards = placed(graph_of(), parts, mode, devices)
-    count = jg.parallel.spmd(lambda s: s.sum(jnp.sum(s.edge_mask, dtype=jnp.int32)))(shards)
-    weights = jg.parallel.spmd(
-        lambda s: s.sum(jnp.sum(jnp.where(s.edge_mask, 0, s.edge_data["length"])))
-    )(shards)
-    assert (int(count), float(weights)) == (EDGES, 0)
-    np.testing.assert_array_equal(graph_of().edge_mask, np.ones(EDGES, bool))
 
 
 @PARTS
@@ -166,28 +151,6 @@ def test_two_graphs_have_a_loss_together(parts):
         np.add.at(x, graph.receivers, graph.nodes[graph.senders].astype(np.float64))
         sums.append(2 * x.T @ (x @ np.asarray(kernel, np.float64)))
     np.testing.assert_allclose(found, sum(sums), rtol=1e-4)
-
-
-@PARTS
-def test_edges_of_one_graph_are_told_apart(parts):
-    """The advice on two graphs: one graph, with an array that says which edges are which."""
-    one, two = graph_of(), graph_of(2)
-    joined = jg.Graph(
-        np.concatenate([one.senders, two.senders]),
-        np.concatenate([one.receivers, two.receivers]),
-        NODES,
-        nodes=one.nodes,
-    ).with_edges(is_negative=np.repeat([False, True], EDGES))
-
-    def negative(s):
-        z = jg.parallel.edge_messages(s, lambda i, j, e: i.sum(1) * j.sum(1), s.nodes, s.nodes)
-        return s.sum(jnp.where(s.edge_data["is_negative"], z + 1, 0).sum())
-
-    assert isinstance(one.nodes, np.ndarray)
-    total = one.nodes.astype(np.float64).sum(1)
-    exact = (total[two.senders] * total[two.receivers] + 1).sum()
-    found = jg.parallel.spmd(negative)(placed(joined, parts))
-    np.testing.assert_allclose(found, exact, rtol=1e-5)
 
 
 class Scores(jg.train.Task):

@@ -95,13 +95,6 @@ def test_the_first_layer_sends_activations_whatever_the_features(
     assert parameters <= 2 * 3 / 4 * 4 * 2 * (features * HIDDEN + HIDDEN**2 + 4 * HIDDEN)
 
 
-def test_attention_adds_its_halo() -> None:
-    sharded = abstract(40)
-    sent = traffic(compiled_layer("gat", sharded, 40))
-    assert sent["reduce-scatter"] == pytest.approx(pulled_bytes(sharded, PARTS), rel=0.02)
-    assert sent["all-to-all"] > 0
-
-
 def test_replicas_divide_what_is_sent() -> None:
     """Half of the columns fit into the budget with the edges; all of them do not."""
     sharded = abstract(400, budget=300_000)
@@ -218,12 +211,3 @@ def test_padding_of_rows_and_columns_reaches_nothing(name: str, hidden: int) -> 
     assert full == 0
     for dirty, expected in zip(jax.tree.leaves(of_dirty), jax.tree.leaves(of_clean), strict=True):
         np.testing.assert_allclose(dirty, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_work_is_equal_to_within_one_column() -> None:
-    schedule = abstract(71).manifest.columns
-    assert schedule is not None
-    slices = [schedule.slice_of(group) for group in range(PARTS)]
-    assert np.concatenate([np.arange(71)[each] for each in slices]).tolist() == list(range(71))
-    sizes = {each.stop - each.start for each in slices}
-    assert sizes == {17, 18} and schedule.width == 18

@@ -55,15 +55,3 @@ def test_every_part_finds_its_rows_once(devices: int, sign: int) -> None:
     needed = {(of, (of + sign * s) % PARTS) for of in range(PARTS) for s in range(1, PARTS)}
     needed = {(of, to) for of, to in needed if len(listed[of].of_step(sign * (to - of) % PARTS))}
     assert needed <= set(seen) and set(seen.values()) == {1}
-
-
-def test_rows_leave_the_host_once_for_all_parts_of_a_turn() -> None:
-    """Devices that are not of a turn get one table of it, whatever their number."""
-    listed, sent = some_rows(), []
-    for devices in (1, 2, 3, 6):
-        exchange = Exchange(listed, 1, devices, node_rows=ROWS, most=29)
-        pairs = [(turn, other) for turn in range(exchange.turns) for other in exchange.visits(turn)]
-        tables = [exchange.tables(other, turn) for turn, other in pairs if other != turn]
-        assert all(len(np.unique(rows)) == len(rows) for of_parts in tables for rows in of_parts)
-        sent.append(sum(len(rows) for of_parts in tables for rows in of_parts))
-    assert sent[0] > sent[1] > sent[2] > sent[3] == 0

@@ -1,37 +1,10 @@
 """Loads that run ahead, writes that run behind, and the buffers between them."""
 
-import mmap
 import threading
-from typing import Any
 
-import jax
-import numpy as np
 import pytest
 
-from jaxgraph.parallel.streaming.feeding import Feed, Packing, Threads, Writer
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int8])
-@pytest.mark.parametrize("room", [0, 2, 5])
-def test_buffers_are_pages_of_their_own(dtype: Any, room: int) -> None:
-    """Memory of the C library would stay with the process."""
-    packing, values = Packing(1), np.arange(12, dtype=dtype).reshape(4, 3)
-    found = packing.rows(values, np.array([3, 1])[:room], room)
-    expected = np.array([[9, 10, 11], [3, 4, 5]], dtype)[:room]
-    np.testing.assert_array_equal(found[:2], expected)
-    assert found.shape == (room, 3) and found.dtype == dtype and not found[2:].any()
-    owner: Any = found
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    assert isinstance(owner.obj if isinstance(owner, memoryview) else owner, mmap.mmap)
-
-
-def test_a_buffer_is_used_again_after_its_program() -> None:
-    packing, values = Packing(0), np.ones((4, 3), np.float32)
-    first = packing.rows(values, np.array([0]), 2)
-    assert packing.rows(values, np.array([0]), 2) is not first
-    packing.read_by(jax.numpy.zeros(()), [first])
-    assert packing.rows(values, np.array([0]), 2) is first
+from jaxgraph.parallel.streaming.feeding import Feed, Threads, Writer
 
 
 def test_runs_start_no_thread() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections import Counter
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 import pytest
-import scipy.sparse as sp
 from flax import nnx
 
 import jaxgraph as jg
@@ -18,15 +16,12 @@ from jaxgraph import planner, train
 from jaxgraph.datasets import stochastic_block_model
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh, propagate
-from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import (
     Pipeline,
     StreamedGraph,
-    outlined_graph,
     streamed_graph,
 )
-from jaxgraph.parallel.streaming.rehearsal import total_bytes
 from jaxgraph.partition import partition
 from jaxgraph.planner.streaming import tried_parts
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
@@ -91,21 +86,6 @@ def test_bytes_and_programs_are_those_of_the_run(model: str, order: str, devices
     assert function.executables.compiled() == rehearsed and len(rehearsed) > 3
 
 
-def test_what_is_on_the_device_is_counted_while_it_is_held() -> None:
-    """Rows of the part that is summed, and of those that are loaded ahead; parameters."""
-    graph, kernel = streamed(3), np.ones((NUM_FEATURES, HIDDEN), np.float32)
-
-    def run(part: Any, kernel: jax.Array) -> jax.Array:
-        return part.sum(jax.numpy.sum(part.nodes @ kernel))
-
-    made = StreamedFunction(run, graph, (kernel,))
-    rows = total_bytes(graph.parts.like.nodes)
-    assert rows + total_bytes(kernel) <= made.least_needs.device <= made.needs.device
-    ahead = graph.parts.pipeline.ahead + 1
-    assert made.needs.device < (1 + ahead + 1) * rows
-    assert made.needs.sent == graph.num_parts * rows and made.needs.host == 0
-
-
 @pytest.mark.slow
 def test_more_parts_need_less_of_the_device_and_move_more() -> None:
     found = [
@@ -158,48 +138,6 @@ def test_finding_the_number_of_parts_copies_no_data(data: str, devices: int) -> 
     finally:
         tracemalloc.stop()
     assert peak < wide.nbytes / devices
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize("features", ["dense", "sparse"])
-def test_an_outline_has_the_shapes_and_transfers_of_the_graph(features: str, parts: int) -> None:
-    graph = crooked_graph()
-    if features == "sparse":
-        graph = graph.replace(nodes=sp.csr_array(graph.nodes))
-    source = tabulate(graph, partition(graph, parts, method="hash", seed=0), "sar")
-    outlined = outlined_graph(source.without_data(), make_mesh(1)).parts
-    waiting = streamed_graph(source, make_mesh(1)).parts
-    assert outlined.outline == waiting.outline
-    for ours, theirs in (
-        (outlined.senders, waiting.senders),
-        (outlined.receivers, waiting.receivers),
-    ):
-        for some, same in zip(ours.listed, theirs.listed, strict=True):
-            np.testing.assert_array_equal(some.rows, same.rows)
-            np.testing.assert_array_equal(some.ptr, same.ptr)
-
-
-@pytest.mark.expensive
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "max"])
-def test_outputs_read_wide_features_once(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Narrow rows are made of them, wait, and are read for every part that needs some."""
-    width, read = 4 * NUM_FEATURES, Counter()
-    graph, leaf = streamed(4, crooked_graph(num_features=width)), Devices.leaf
-    of_width: dict[str, Any] = {
-        "gcn": lambda: jg.nn.GCN(width, *SIZES[1:], rngs=nnx.Rngs(0)),
-        "sage": lambda: jg.nn.GraphSAGE(width, *SIZES[1:], rngs=nnx.Rngs(0)),
-        "gat": lambda: jg.nn.GAT(width, *SIZES[1:], num_heads=2, rngs=nnx.Rngs(0)),
-        "max": lambda: Greatest(nnx.Rngs(0), width),
-    }
-
-    def counted(self: Devices, number: int, turn: int) -> Any:
-        found = leaf(self, number, turn)
-        read[turn] += found.arrays[0].shape[1:] == (width,)
-        return found
-
-    monkeypatch.setattr(Devices, "leaf", counted)
-    train.predict(of_width[model](), graph)
-    assert read == dict.fromkeys(range(4), 1)
 
 
 def test_wrong_arguments_are_named() -> None:

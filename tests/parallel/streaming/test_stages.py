@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 from flax import nnx
@@ -18,7 +17,6 @@ from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh, propagate, shard
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import Pipeline, StreamedGraph, streamed_graph
-from jaxgraph.parallel.streaming.transfer_time import measured_share
 from jaxgraph.partition import partition
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import relative_error
@@ -86,35 +84,6 @@ def test_both_orders_of_rows_that_all_parts_share(
     assert relative_error(gradient, of_one) < 2e-5
 
 
-def test_parts_are_sent_whole_where_most_of_their_rows_are_needed() -> None:
-    share = measured_share(jax.devices()[0])
-    assert 0 < share < 1
-    sent = []
-    for whole_from in (None, 0.0):
-        graph = streamed(4, pipeline=Pipeline(whole_from=whole_from))
-        train.predict(jg.nn.GCN(NUM_FEATURES, HIDDEN, NUM_CLASSES, rngs=nnx.Rngs(0)), graph)
-        sent.append(graph.parts.moved.sent)
-    assert sent[0] < sent[1]
-
-
-@pytest.mark.slow
-def test_several_devices_run_the_kernels_of_one() -> None:
-    """A message's derivative, traced on a mesh, holds steps that place numbers there."""
-
-    def run(part: Any, row: jax.Array) -> jax.Array:
-        y = propagate(part, lambda s, r, e: jnp.tanh(s * r), part.nodes, part.nodes * row)
-        return part.sum(jnp.sum(part.mask_rows(y) ** 2))
-
-    loops = []
-    for devices in (1, 2):
-        row = jnp.ones(NUM_FEATURES)
-        made = StreamedFunction(run, streamed(4, devices), (row,), differentiated=True)
-        assert made.needs.sent
-        programs = [str(program.as_text()) for program in made.executables.compiled()]
-        loops.append(sum(" while(" in text for text in programs))
-    assert loops == [0, 0]
-
-
 def test_effects_are_refused() -> None:
     def run(part: Any) -> jax.Array:
         jax.debug.callback(print, part.nodes)
@@ -142,21 +111,6 @@ def test_a_loop_of_fixed_length_is_unrolled() -> None:
     assert relative_error(total, one(whole, jnp.float32(0.1))[0]) < 2e-5
 
 
-def test_bytes_are_counted() -> None:
-    graph = streamed()
-    model = jg.nn.GCN(NUM_FEATURES, HIDDEN, NUM_CLASSES, rngs=nnx.Rngs(0))
-    before = (graph.parts.moved.sent, graph.parts.moved.returned)
-    assert before == (0, 0)
-    train.predict(model, graph)
-    moved = graph.parts.moved
-    first = (moved.sent, moved.returned)
-    train.predict(model, graph)
-    assert (moved.sent, moved.returned) == (2 * first[0], 2 * first[1])
-    rows = 3 * graph.shards.manifest.node_rows
-    # The rows of both aggregations' senders, and the outputs; in float32.
-    assert first[1] == rows * 4 * (min(NUM_FEATURES, HIDDEN) + 2 * NUM_CLASSES)
-
-
 LOOPS = {
     "while": lambda part, x: jax.lax.while_loop(
         lambda c: part.sum(jnp.sum(part.mask_rows(c))) < 0,
@@ -175,15 +129,6 @@ LOOPS = {
 def test_loops_that_the_host_cannot_run(loop: str) -> None:
     with pytest.raises(ValueError, match="runs aggregations and sums over all nodes from the host"):
         StreamedFunction(lambda part: LOOPS[loop](part, part.nodes), streamed(), (), outputs="rows")
-
-
-def test_values_of_edges() -> None:
-    def softmax(part: Any) -> Any:
-        logits = jg.parallel.edge_messages(part, lambda s, r, e: 2 * s, part.nodes)
-        return jg.parallel.propagate(part, lambda s, r, e: s * e[:, :1], part.nodes, edge=logits)
-
-    with pytest.raises(ValueError, match="returns or reads a value for every edge"):
-        StreamedFunction(softmax, streamed(), (), outputs="rows")
 
 
 def test_the_axis_of_the_mesh() -> None:
@@ -238,15 +183,3 @@ class Embedded(nnx.Module):
 
     def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
         return self.embedding(shard)
-
-
-def test_a_source_on_disk_streams(tmp_path: Any) -> None:
-    graph = crooked_graph()
-    parts = partition(graph, 3, method="hash", seed=0)
-    jg.parallel.write_parts(graph, parts, tmp_path / "parts")
-    source = jg.parallel.open_parts(tmp_path / "parts")
-    sharded = jg.parallel.place(source, make_mesh(1), "stream", folder=tmp_path)
-    model = jg.nn.GCN(NUM_FEATURES, HIDDEN, NUM_CLASSES, rngs=nnx.Rngs(0))
-    expected = train.predict(model, shard(graph, None, make_mesh(1)))
-    assert relative_error(train.predict(model, sharded), expected) < 2e-5
-    np.testing.assert_array_equal(train.predict(model, sharded), train.predict(model, sharded))

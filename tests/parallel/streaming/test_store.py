@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxgraph.parallel.streaming.store import FileStore, MemoryStore, Store
+from jaxgraph.parallel.streaming.store import FileStore, MemoryStore
 
 
 @pytest.fixture(params=["memory", "files"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryStore:
     return MemoryStore() if request.param == "memory" else FileStore(tmp_path)
 
 
@@ -22,7 +22,7 @@ def rows(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def test_arrays_come_back(store: Store) -> None:
+def test_arrays_come_back(store: MemoryStore) -> None:
     for part in range(3):
         store.put("x", part, rows(part, 1000, 3))
     store.put("x", 1, rows(7, 1000, 3))
@@ -34,7 +34,7 @@ def test_arrays_come_back(store: Store) -> None:
     assert store.get("number", 0) == 5 and store.get("number", 0).dtype == np.int32
 
 
-def test_rows_are_added_to(store: Store) -> None:
+def test_rows_are_added_to(store: MemoryStore) -> None:
     held, few = rows(0, 50, 2), np.array([3, 40, 7])
     frozen = held.copy()
     frozen.flags.writeable = False  # as an array of JAX is
@@ -46,7 +46,7 @@ def test_rows_are_added_to(store: Store) -> None:
     np.testing.assert_allclose(store.get("x", 0), expected, rtol=1e-6)
 
 
-def test_an_array_that_was_dropped_is_read_until_its_room_is_used_again(store: Store) -> None:
+def test_an_array_that_was_dropped_is_read_until_its_room_is_used_again(store: MemoryStore) -> None:
     store.put("x", 0, rows(0, 50, 2))
     read = store.get("x", 0)
     store.drop("x", 0)

@@ -53,17 +53,6 @@ def test_results_are_those_of_one_device(model: str, devices: int, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_training_aggregates_once_where_it_pays() -> None:
-    histories = []
-    for once in (False, True):
-        model, graph = MODELS["gcn"](), streamed()
-        histories.append(train.fit(model, graph, optax.adam(1e-2), epochs=3, aggregate_once=once))
-    every, once = histories
-    assert once.loss == pytest.approx(every.loss, rel=2e-5)
-    assert once.needs.sent < 0.8 * every.needs.sent
-
-
-@pytest.mark.slow
 def test_an_aggregate_that_does_not_fit_the_limit_is_left_out() -> None:
     """Its pass sends wide rows to other parts, and the layers narrow ones."""
     wide = crooked_graph(num_features=64)
@@ -78,14 +67,6 @@ def test_an_aggregate_that_does_not_fit_the_limit_is_left_out() -> None:
     assert once.sent < every.sent
     limited = needs(memory_limit=every.device)
     assert (limited.device, limited.sent) == (every.device, every.sent)
-
-
-@pytest.mark.slow
-def test_runs_on_one_graph_share_its_programs() -> None:
-    graph, compiled = streamed(), []
-    for _ in range(2):
-        train.fit(MODELS["gcn"](), graph, optax.adam(1e-2), epochs=2, on_compile=compiled.append)
-    assert all(one is two for one, two in zip(*compiled, strict=True))
 
 
 def test_attention_aggregates_nothing_once() -> None:

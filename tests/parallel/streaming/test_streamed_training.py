@@ -75,12 +75,6 @@ class Called(nnx.Module):
         return self.function(shard, x, self.first.get_value(), self.last.get_value())
 
 
-def _centered(shard: Any, x: Any, first: Any, last: Any) -> Any:
-    y = jnp.tanh(x @ first)
-    y = y - jnp.mean(y, 1, keepdims=True)
-    return jg.parallel.propagate(shard, lambda s, r, e: s, y) @ last
-
-
 def _summed_twice(shard: Any, x: Any, first: Any, last: Any) -> Any:
     y = jnp.tanh(x @ first)
     total = jnp.sum(shard.mask_rows(y), 0) * 0.01
@@ -115,13 +109,6 @@ def _all_alike(shard: Any, x: Any, first: Any, last: Any) -> Any:
 def test_functions_of_a_shard(function: Any, tmp_path: Path) -> None:
     check_model(Called(function), streamed(3, tmp_path), shard(crooked_graph(), None, make_mesh(1)))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_models_of_other_widths_have_programs_of_their_own() -> None:
-    sharded, whole = streamed(2), shard(crooked_graph(), None, make_mesh(1))
-    for width in (3, 7):
-        check_model(Called(_centered, width), sharded, whole)
 
 
 @pytest.mark.parametrize("kind", ["derivative", "map", "gradient"])

@@ -63,12 +63,11 @@ def test_there_is_none_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) ->
     assert propose(epochs=100)[1] is None
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-def test_a_move_keeps_mesh_mode_and_type_of_features(devices: int) -> None:
+def test_a_move_keeps_mesh_mode_and_type_of_features() -> None:
     graph = crooked_graph()
     first = partition(graph, PARTS, "hash", order="degree")
     second = partition(graph, PARTS, "equal-edges")
-    mesh = make_mesh(devices)
+    mesh = make_mesh(PARTS)
     like = shard(graph, first, mesh, "domain", implementation="xla", node_dtype="bfloat16")
     np.testing.assert_array_equal(partition_of(like).assignment, first.assignment)
     back = move_to(graph, partition_of(like), like)
