@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ import numpy as np
 
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, reading
 from jaxgraph.datasets.limits import check_expansion
-from jaxgraph.datasets.restricted_pickle import checked_array, unpickled
+from jaxgraph.datasets.untrusted import unpickled
 
 __all__ = ["check_pairs", "load_npy", "load_npz"]
 
@@ -69,7 +70,7 @@ def check_pairs(shape: tuple[int, ...], read: Callable[[], np.ndarray]) -> None:
 
 
 def load_npz(path: Path) -> Mapping[str, Any]:
-    """Opens an npz file; its object arrays may hold any data of ``load_pickle``.
+    """Opens an npz file; its object arrays may hold any data of ``load_pickles``.
 
     Members are read on access; the others may hold anything.
 
@@ -128,4 +129,21 @@ def _array(stream: IO[bytes], num_bytes: int, path: Path) -> Any:
     content = stream.read(num_bytes + 1)
     if dtype.hasobject:
         return unpickled(content, path)
-    return checked_array(dtype, shape, fortran, content)
+    return _checked(dtype, shape, fortran, content)
+
+
+def _checked(dtype: np.dtype, shape: tuple[int, ...], fortran: bool, content: bytes) -> Any:
+    """A view of bytes of a file as an array, whose header is not believed."""
+    if dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biufSU":
+        raise ValueError(f"an array of {dtype}; expected numbers")
+    expected = math.prod(shape) * dtype.itemsize
+    if not dtype.itemsize or min(shape, default=0) < 0 or expected != len(content):
+        raise ValueError(
+            f"an array of shape {list(shape)} and type {dtype} with {len(content)} bytes; expected "
+            f"{expected}"
+        )
+    flat = np.frombuffer(content, np.uint8)
+    # Compiled code expects 0 or 1 in a boolean.
+    if dtype.kind == "b" and flat.size and flat.max() > 1:
+        raise ValueError("an array of booleans with other values than 0 and 1")
+    return flat.view(dtype).reshape(shape, order="F" if fortran else "C")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ import scipy.sparse as sp
 from jaxgraph import transforms
 from jaxgraph.datasets.files import BrokenFileError, reading, require_file
 from jaxgraph.datasets.limits import features_of
-from jaxgraph.datasets.restricted_pickle import load_pickle
+from jaxgraph.datasets.untrusted import Data, Lists, load_pickles
 from jaxgraph.graph import Graph
 
 __all__ = ["NAMES", "load_planetoid"]
@@ -57,9 +56,10 @@ def load_planetoid(name: str, folder: Path, *, features: bool = True) -> Graph:
     parts = ("y", "ally", "ty", "graph", "test.index", *(_FEATURE_FILES if features else ()))
     paths = {part: _path(folder, name, part) for part in parts}
     test_ids = _test_ids(paths["test.index"])
-    neighbours = _loaded(paths["graph"], dict, "dictionary")
-    num_nodes = len(neighbours)
-    classes = _classes_of_rows(paths)
+    read = load_pickles({part: path for part, path in paths.items() if part != "test.index"})
+    neighbours = _of_kind(read, paths, "graph", Lists, "dictionary")
+    num_nodes = neighbours.keys.size
+    classes = _classes_of_rows(read, paths)
     num_train, num_others = len(classes["y"]), len(classes["ally"])
     _check_ids(paths["test.index"], test_ids, num_others, num_nodes)
     _check_rows(paths["ty"], len(classes["ty"]), test_ids.size)
@@ -72,7 +72,7 @@ def load_planetoid(name: str, folder: Path, *, features: bool = True) -> Graph:
     labels[:num_others] = classes["ally"]
     labels[test_ids] = classes["ty"]
     senders, receivers = _edges(neighbours, paths["graph"])
-    rows = _features(paths, num_train, num_others, test_ids, num_nodes) if features else None
+    rows = _features(read, paths, num_train, num_others, test_ids, num_nodes) if features else None
     with reading(folder / f"ind.{name}.*", "a citation network"):
         graph = Graph.from_edges(
             senders,
@@ -95,12 +95,14 @@ def _path(folder: Path, name: str, part: str) -> Path:
     return require_file(folder, f"planetoid/ind.{name}.{part}", origin=origin)
 
 
-def _loaded(path: Path, expected: type, called: str) -> Any:
-    value = load_pickle(path)
+def _of_kind(
+    read: Mapping[str, Data], paths: Mapping[str, Path], part: str, expected: type, called: str
+) -> Any:
+    value = read[part]
     if not isinstance(value, expected):
         raise BrokenFileError(
-            f"{path}: holds a {type(value).__name__}; expected a {called}. Is it named after "
-            "another of the files?"
+            f"{paths[part]}: holds a {type(value).__name__}; expected a {called}. Is it named "
+            "after another of the files?"
         )
     return value
 
@@ -132,9 +134,10 @@ def _check_rows(path: Path, num_rows: int, expected: int) -> None:
         )
 
 
-def _classes_of_rows(paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
+def _classes_of_rows(read: Mapping[str, Data], paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
     """Returns the class of each row of the label files, -1 where a row has none."""
-    one_hot = {part: _loaded(paths[part], np.ndarray, "matrix") for part in ("ally", "y", "ty")}
+    parts = ("ally", "y", "ty")
+    one_hot = {part: _of_kind(read, paths, part, np.ndarray, "matrix") for part in parts}
     for part, rows in one_hot.items():
         with reading(paths[part], "one-hot rows of labels"):
             if rows.ndim != 2 or rows.dtype.kind not in "biuf" or not rows.size:
@@ -154,27 +157,21 @@ def _classes_of_rows(paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
     }
 
 
-def _edges(neighbours: Mapping[int, list[int]], path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _edges(neighbours: Lists, path: Path) -> tuple[np.ndarray, np.ndarray]:
     with reading(path, "lists of neighbours by node"):
-        num_nodes = len(neighbours)
-        if not set(map(type, neighbours.values())) <= {list, tuple}:
-            raise ValueError("a node whose neighbours are no list")
-        entries = list(itertools.chain.from_iterable(neighbours.values()))
-        if not set(map(type, itertools.chain(neighbours, entries))) <= {int}:
-            raise ValueError("a node that is no integer")
-        ids, receivers = np.array(list(neighbours)), np.array(entries, np.int64)
-        if num_nodes and not np.array_equal(np.sort(ids), np.arange(num_nodes)):
+        num_nodes, receivers = neighbours.keys.size, neighbours.values
+        if not np.array_equal(np.sort(neighbours.keys), np.arange(num_nodes)):
             raise ValueError(f"its {num_nodes} nodes are not numbered from 0")
         if receivers.size and not 0 <= receivers.min() <= receivers.max() < num_nodes:
             raise ValueError(
                 f"neighbours run from {receivers.min()} to {receivers.max()}; expected nodes from "
                 f"0 to {num_nodes - 1}"
             )
-        degrees = np.fromiter(map(len, neighbours.values()), np.int64, num_nodes)
-        return np.repeat(ids, degrees), receivers
+        return np.repeat(neighbours.keys, neighbours.lengths), receivers
 
 
 def _features(
+    read: Mapping[str, Data],
     paths: Mapping[str, Path],
     num_train: int,
     num_others: int,
@@ -183,23 +180,23 @@ def _features(
 ) -> np.ndarray | sp.csr_array:
     """Returns the rows of all nodes: of ``allx``, and of ``tx`` for the ids in ``test.index``."""
     rows = {"x": num_train, "allx": num_others, "tx": test_ids.size}
-    read = {part: _loaded(paths[part], sp.csr_array, "CSR matrix") for part in rows}
-    columns = read["allx"].shape[1]
-    for part, matrix in read.items():
+    found = {part: _of_kind(read, paths, part, sp.csr_array, "CSR matrix") for part in rows}
+    columns = found["allx"].shape[1]
+    for part, matrix in found.items():
         _check_rows(paths[part], matrix.shape[0], rows[part])
         if matrix.shape[1] != columns:
             raise BrokenFileError(
                 f"{paths[part]}: has {matrix.shape[1]} columns and {paths['allx'].name} {columns}; "
                 "the files must be of one data set."
             )
-    if (read["x"] != read["allx"][:num_train]).nnz:
+    if (found["x"] != found["allx"][:num_train]).nnz:
         raise BrokenFileError(
             f"{paths['x']}: its rows are not the first of {paths['allx'].name}; the files must be "
             "of one data set."
         )
     # Nodes that no file has get the last row, zeros.
     stacked: Any = sp.vstack(
-        [read["allx"], read["tx"], sp.csr_array((1, columns), dtype=np.float32)], format="csr"
+        [found["allx"], found["tx"], sp.csr_array((1, columns), dtype=np.float32)], format="csr"
     )
     row_of_node = np.full(num_nodes, num_others + test_ids.size)
     row_of_node[:num_others] = np.arange(num_others)

@@ -193,7 +193,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"adj_matrix": None}, "has neither a CSR matrix adj_matrix nor arrays adj_data"),
-        ({"node_attr": boxed([1])}, "has neither a CSR matrix node_attr nor arrays attr_data"),
+        ({"node_attr": boxed([1])}, "holds a list; expected an array"),
         ({"node_label": None}, "has no array node_label or labels of .*; its keys are adj_matrix"),
         ({"node_label": LABELS[:, None]}, "has no array node_label or labels of one class per"),
         ({"node_label": LABELS[:9]}, r"adjacency matrix is \(120, 120\); expected \(9, 9\)"),

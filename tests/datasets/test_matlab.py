@@ -1,7 +1,5 @@
 """MATLAB files: the published counts of the real ones, and files that are missing or broken."""
 
-import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +95,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_truncated_file_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, network=NETWORK, group=GROUP) / "blogcatalog.mat"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB 5"):
+    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB file"):
         load_matlab("blogcatalog", tmp_path)
 
 
@@ -126,35 +124,15 @@ def damage(path: Path, key: str, array: str, value: int) -> None:
     path.write_bytes(content)
 
 
-def compress(path: Path) -> None:
-    """Compresses every variable of a file, as MATLAB does."""
-    content = path.read_bytes()
-    place, parts = 128, [content[:128]]
-    while place < len(content):
-        stop = place + 8 + int.from_bytes(content[place + 4 : place + 8], "little")
-        packed = zlib.compress(content[place:stop])
-        parts.append(struct.pack("<II", 15, len(packed)) + packed)
-        place = stop
-    path.write_bytes(b"".join(parts))
-
-
-@pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("key", ["network", "group"])
 @pytest.mark.parametrize("array", ["indices", "indptr"])
 @pytest.mark.parametrize("value", [2**24, -1])
 def test_indices_that_point_outside_the_matrix_are_refused(
-    tmp_path: Path, key: str, array: str, value: int, compressed: bool
+    tmp_path: Path, key: str, array: str, value: int
 ) -> None:
     path = write(tmp_path, network=NETWORK, group=GROUP) / "blogcatalog.mat"
-    if compressed:
-        compress(path)
-        assert load_matlab("blogcatalog", tmp_path).num_edges == 90
-        write(tmp_path, network=NETWORK, group=GROUP)
     damage(path, key, array, value)
-    if compressed:
-        compress(path)
-    message = r"blogcatalog.mat: cannot be read as a MATLAB 5 file \(ValueError: a CSR matrix whose"
-    with pytest.raises(BrokenFileError, match=message):
+    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB file"):
         load_matlab("blogcatalog", tmp_path)
 
 
@@ -171,20 +149,7 @@ def test_other_variables_and_stored_zeros_are_left_out(tmp_path: Path, compresse
     np.testing.assert_array_equal(present(graph.labels), GROUP.toarray())
 
 
-def test_formats_of_other_versions_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "blogcatalog.mat"
-    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(200))
-    with pytest.raises(BrokenFileError, match=r"of MATLAB 7.3; save it with the option -v7"):
-        load_matlab("blogcatalog", tmp_path)
-    scipy.io.savemat(path, {"network": NETWORK, "group": GROUP}, format="4")
-    with pytest.raises(BrokenFileError, match=r"it does not begin as one"):
-        load_matlab("blogcatalog", tmp_path)
-
-
-def test_a_size_in_a_tag_reserves_nothing(tmp_path: Path) -> None:
-    path = write(tmp_path, network=NETWORK, group=GROUP) / "blogcatalog.mat"
-    content = bytearray(path.read_bytes())
-    content[132:136] = b"\xff\xff\xff\xff"
-    path.write_bytes(content)
-    with pytest.raises(BrokenFileError, match="ends within an element of 4294967295 bytes"):
+def test_a_file_of_another_version_is_named(tmp_path: Path) -> None:
+    (tmp_path / "blogcatalog.mat").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(200))
+    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB file"):
         load_matlab("blogcatalog", tmp_path)

@@ -1,9 +1,9 @@
-"""Pickles and archives of an attacker: each is refused, cheaply, and changes nothing."""
+"""Pickles, archives and headers of an attacker: each is refused, and changes nothing."""
 
+import collections
 import pickle
 import pickletools
 import struct
-import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from jaxgraph.datasets import limits, restricted_pickle
+from jaxgraph.datasets import limits, untrusted
 from jaxgraph.datasets.files import BrokenFileError
 from jaxgraph.datasets.npz import load_npy, load_npz
-from jaxgraph.datasets.restricted_pickle import load_pickle
 
-MOST_MEMORY = 32 << 20
+
+def read(path: Path) -> untrusted.Data:
+    return untrusted.load_pickles({"value": path})["value"]
 
 
 def call(module: str, name: str, *args: bytes) -> bytes:
@@ -65,19 +69,16 @@ def point_to(address: int) -> bytes:
 
 
 FLAGS_OF_NO_OBJECT = b"(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-COPY = call("_codecs", "encode", b"h\x00", text("latin1")) + b"0"
 HOSTILE = {
+    "eval": call("builtins", "eval", text("1")),
+    "an old instance": b"(ios\nsystem\n",
+    "a dotted name": b"\x80\x04" + text("numpy") + text("dtype.__class__") + b"\x93",
+    "ndarray itself": call("numpy", "ndarray", b"J\xff\xff\xff\x7f"),
     "objects of raw bytes": array(b"(K\x01t", dtype("O8", FLAGS_OF_NO_OBJECT), point_to(0x4141)),
-    "objects of raw text": array(b"(K\x01t", dtype("O"), b"U\x08AAAAAAAA"),
     "objects by buffer": call(
         "numpy._core.numeric", "_frombuffer", point_to(8), dtype("O8"), b"(K\x01t", b"U\x01C"
     ),
     "objects by scalar": call("numpy.core.multiarray", "scalar", dtype("O8"), point_to(8)),
-    "fields in a type": array(
-        b"(K\x01t",
-        dtype("V8", b"(K\x03U\x01|N(U\x01at}U\x01a(" + dtype("O8") + b"K\x00tsK\x08K\x01K\x00tb"),
-        point_to(8),
-    ),
     "a type in a type": array(
         b"(K\x01t",
         dtype("i4", b"(K\x03U\x01<(" + dtype("O8") + b"(K\x01ttNNK\x08K\x01K\x00tb"),
@@ -85,60 +86,18 @@ HOSTILE = {
     ),
     "no bytes, many elements": array(b"(J\xff\xff\xff\x7ft", dtype("S0"), raw(b"")),
     "fewer bytes than elements": array(b"(J\xff\xff\xff\x7ft", dtype("f8"), raw(bytes(8))),
-    "a negative size": array(b"(J\xff\xff\xff\xffJ\xff\xff\xff\xfft", dtype("u1"), raw(b"\x01")),
-    "sizes whose product wraps": array(
-        b"(" + b"\x8a\x09" + (2**64 // 8).to_bytes(9, "little") + b"K\x08t", dtype("u1"), raw(b"")
-    ),
-    "a state of a state": dtype("i4") + b"(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb",
-    "defaults of a function": b"cnumpy\ndtype\n(N}U\x0c__defaults__(K\x01K\x01tstb",
-    "attributes of a class": b"ccollections\ndefaultdict\n}U\x0b__setattr__K\x01sb",
-    "attributes of a module": b"cnumpy.core.multiarray\n_reconstruct\n(N}U\x01aK\x01stb",
-    "attributes of a list": b"]}U\x01aK\x01sb",
-    "a name in a module of ours": call("numpy", "core.multiarray._reconstruct", b"N"),
-    "a dotted name": b"\x80\x04" + text("numpy") + text("dtype.__class__") + b"\x93",
-    "a name that is no text": b"\x80\x04K\x01K\x02\x93",
-    "eval": call("builtins", "eval", text("1")),
-    "an old instance": b"(ios\nsystem\n",
-    "an instance with arguments": b"\x80\x04cnumpy\nndarray\n(J\xff\xff\xff\x7ft}\x92",
-    "ndarray itself": call("numpy", "ndarray", b"J\xff\xff\xff\x7f"),
-    "a class that is no array": call(
-        "numpy.core.multiarray", "_reconstruct", b"c__builtin__\nlist\n", b"(K\x00t", raw(b"b")
-    ),
-    "an object that was never stored": b"j\x00\x00\x00\x10",
+    "attributes of a class": b"cnumpy\nndarray\n(N}U\x04madeK\x01stb",
     "a list in itself": b"]q\x00h\x00a",
-    "a dictionary in itself": b"}q\x00K\x01h\x00s",
     "laughs": laughs(60),
-    "laughs of arrays": b"("
-    + array(b"(K\x01t", dtype("u1"), raw(b"a"))
-    + b"q\x00"
-    + b"h\x00" * 9
-    + b"(h\x00"
-    + b"h\x00" * 200
-    + b"lq\x01"
-    + b"h\x01" * 200
-    + b"t",
-    "a text copied often": b"T\xff\xff\x00\x00" + b"a" * 65_535 + b"q\x000" + COPY * 300 + b"N",
     "a deep list": b"]" * 10_000 + b"a" * 9_999,
-    "a deep tuple": b")" + b"\x85" * 10_000,
+    "a memo of 4 GiB": b"]r\xff\xff\xff\xff",
     "a string of 4 GiB": b"X\xff\xff\xff\xffabc",
     "bytes of 2**63": b"\x8e" + struct.pack("<Q", 2**63) + b"abc",
-    "a negative length": b"T\xff\xff\xff\xffabc",
-    "an integer of 2 GiB": b"\x8b\xff\xff\xff\x7fabc",
-    "a negative integer size": b"\x8b\xff\xff\xff\xff",
-    "digits": b"L" + b"9" * 10**6 + b"L\n",
+    "doubled without end": b"(K\x01tq\x00" + b"h\x00h\x00\x86q\x00" * 50,
     "a frame beyond the end": b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"N",
-    "a negative memo": b"Np-5\n",
-    "colliding keys": b"}(" + b"(K\x01tN" * 3 + b"u",
-    "a persistent object": b"Pabc\n",
-    "a registered extension": b"\x82\x01",
-    "a buffer from elsewhere": b"\x80\x05\x97",
-    "more than one object": b"NN",
-    "a mark alone": b"(",
-    "values below a mark": b"]K\x01(a",
     "an unbuilt array": call(
         "numpy.core.multiarray", "_reconstruct", b"cnumpy\nndarray\n(K\x00t" + raw(b"b")
     ),
-    "booleans of 255": array(b"(K\x04t", dtype("b1"), raw(b"\xff" * 4)),
     "an index below the matrix": csr(
         indices=array(b"(K\x01t", dtype("i4"), raw(struct.pack("<i", -1)))
     ),
@@ -149,80 +108,72 @@ HOSTILE = {
         indptr=array(b"(K\x02t", dtype("u8"), raw(struct.pack("<QQ", 2**63, 1)))
     ),
     "a matrix of text": csr(data=text("abc")),
-    "a matrix of one size": csr(_shape=b"(K\x01t"),
     "a matrix of 2**40 rows": csr(_shape=b"(\x8a\x06" + (2**40).to_bytes(6, "little") + b"K\x01t"),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_pickle_is_refused_at_little_cost(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "value.pickle"
-    content = HOSTILE[name]
+def test_a_hostile_pickle_is_refused(tmp_path: Path, name: str) -> None:
+    path, content = tmp_path / "value.pickle", HOSTILE[name]
     path.write_bytes(content if content.endswith(b".") else content + b".")
-    state = (vars(restricted_pickle).copy(), restricted_pickle._Dtype.__init__.__defaults__)
-    tracemalloc.start()
-    try:
-        with pytest.raises(BrokenFileError, match=r"value.pickle: ") as raised:
-            load_pickle(path)
-        assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
-    finally:
-        tracemalloc.stop()
+    with pytest.raises(BrokenFileError, match=r"value.pickle: ") as raised:
+        read(path)
     assert len(str(raised.value)) < 1000
-    assert state == (vars(restricted_pickle), restricted_pickle._Dtype.__init__.__defaults__)
 
 
-def test_the_harmless_counterparts_are_read(tmp_path: Path) -> None:
+def test_the_process_is_ended_by_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = untrusted._WORKER.read_text()
     path = tmp_path / "value.pickle"
-    path.write_bytes(array(b"(K\x02t", dtype("i4"), raw(struct.pack("<ii", 5, 7))) + b".")
-    np.testing.assert_array_equal(load_pickle(path), [5, 7])
-    path.write_bytes(csr())
-    np.testing.assert_array_equal(load_pickle(path).toarray(), [[0]])
-    # An index of the memo is no size.
-    path.write_bytes(b"]r\x00\x00\x00\x10j\x00\x00\x00\x10\x86.")
-    tracemalloc.start()
-    assert load_pickle(path) == ([], [])
-    assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
-    tracemalloc.stop()
+    path.write_bytes(b"N.")
+    for name, harm in {"time": "while True: pass", "crash": "import os; os.abort()"}.items():
+        script = tmp_path / f"{name}.py"
+        limited = worker.replace("= 60, 1 << 20", "= 1, 1 << 20")
+        script.write_text(
+            limited.replace(
+                "def _pickle(path: Path) -> dict[str, Any]:", f"def _pickle(path):\n    {harm}"
+            )
+        )
+        monkeypatch.setattr(untrusted, "_WORKER", script)
+        with pytest.raises(BrokenFileError, match=r"value.pickle: .*its reader ended with SIG"):
+            read(path)
 
 
 @pytest.mark.parametrize("protocol", range(6))
-@pytest.mark.parametrize("optimize", [False, True])
-def test_harmless_pickles_of_any_protocol_are_read(
-    tmp_path: Path, protocol: int, optimize: bool
-) -> None:
+def test_harmless_pickles_of_any_protocol_are_read(tmp_path: Path, protocol: int) -> None:
     matrix = np.array([[0, 1.5], [2, 0]])
-    value: dict[Any, Any] = {
+    values: dict[str, Any] = {
         "matrix": sp.csr_matrix(matrix),
         "array": sp.csr_array(matrix),
         "columns": sp.csc_matrix(matrix),
         "big end": np.arange(3, dtype=">i4"),
         "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-        "read-only": np.broadcast_to(np.float32(1), (2,)).copy(),
         "empty": np.zeros((0, 3)),
         "booleans": np.array([True, False]),
         "texts": np.array(["a", "bc"]),
-        "objects": np.array([1, "é", None, [2]], object),
-        "number": np.int64(-3),
-        "numbers": [0, -1, 255, 65_536, -(2**31), 2**40, 1.5, True, None],
-        "bytes": b"\x00\xff",
-        "nothing": b"",
-        7: [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), {}, [[]]],
+        "objects": np.array(["é", "b"], object),
+        "lists": collections.defaultdict(list, {0: [1, 2], 7: [], 1: [int(np.int64(3))]}),
     }
-    value["read-only"].flags.writeable = False
-    content = pickle.dumps(value, protocol)
-    path = tmp_path / "value.pickle"
-    path.write_bytes(pickletools.optimize(content) if optimize else content)
-    read = load_pickle(path)
-    assert read.keys() == value.keys()
-    for key, expected in value.items():
+    paths = {name: tmp_path / name for name in values}
+    for name, value in values.items():
+        content = pickle.dumps(value, protocol)
+        paths[name].write_bytes(pickletools.optimize(content) if protocol % 2 else content)
+    found = untrusted.load_pickles(paths)
+    for name, expected in values.items():
+        value = found[name]
         if sp.issparse(expected):
-            assert type(read[key]) is sp.csr_array
-            np.testing.assert_array_equal(read[key].toarray(), expected.toarray())
-        elif isinstance(expected, np.ndarray):
-            assert read[key].dtype == expected.dtype
-            np.testing.assert_array_equal(read[key], expected)
+            assert type(value) is sp.csr_array
+            np.testing.assert_array_equal(value.toarray(), expected.toarray())
+        elif isinstance(value, untrusted.Lists):
+            lists = np.split(value.values, np.cumsum(value.lengths)[:-1])
+            assert dict(zip(value.keys.tolist(), map(np.ndarray.tolist, lists), strict=True)) == {
+                0: [1, 2],
+                7: [],
+                1: [3],
+            }
         else:
-            assert read[key] == expected
+            np.testing.assert_array_equal(value, expected)
 
 
 def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
@@ -232,7 +183,56 @@ def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
         b"Rp5\n(I1\n(I2\ntp6\ncnumpy\ndtype\np7\n(S'i2'\np8\nI0\nI1\ntp9\nRp10\n(I3\nS'<'\np11\n"
         b"NNNI-1\nI-1\nI0\ntp12\nbI00\nS'\\x01\\xff\\n\\x00'\np13\ntp14\nb."
     )
-    np.testing.assert_array_equal(load_pickle(path), [-255, 10])
+    np.testing.assert_array_equal(read(path), [-255, 10])
+
+
+def test_a_real_file_of_another_collection_is_read(data_dir: Path) -> None:
+    members = load_npz(data_dir / "karate" / "karate_club.npz")
+    assert list(members) == ["adj_matrix", "node_label"]
+    assert (members["adj_matrix"].shape, members["adj_matrix"].nnz) == ((34, 34), 156)
+    assert np.bincount(members["node_label"]).tolist() == [12, 5, 11, 6]
+
+
+@given(value=hnp.arrays(np.int64, hnp.array_shapes()) | hnp.arrays(np.float32, hnp.array_shapes()))
+def test_any_array_survives_an_npz(
+    tmp_path_factory: pytest.TempPathFactory, value: np.ndarray
+) -> None:
+    path = tmp_path_factory.mktemp("npz") / "arrays.npz"
+    np.savez(path, value=value)
+    np.testing.assert_array_equal(load_npz(path)["value"], value)
+
+
+class Touch:
+    """Pickles as a call that creates a file: without the file, nothing ran."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_call_is_refused_and_does_not_run(tmp_path: Path) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "value.pickle"
+    path.write_bytes(pickle.dumps([Touch(victim)]))
+    with pytest.raises(BrokenFileError, match=r"value.pickle: .*the pickle asks for pathlib"):
+        read(path)
+    np.savez(tmp_path / "arrays.npz", labels=np.array([Touch(victim)], object))
+    with pytest.raises(BrokenFileError, match=r"arrays.npz: .*the pickle asks for pathlib"):
+        load_npz(tmp_path / "arrays.npz")["labels"]
+    assert not victim.exists()
+
+
+@given(data=st.data())
+def test_a_truncated_npz_is_an_error_that_names_the_file(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("truncated") / "short.npz"
+    np.savez(path, plain=np.arange(4))
+    content = path.read_bytes()
+    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+    with pytest.raises(BrokenFileError, match=r"short.npz: cannot be read as an npz archive"):
+        load_npz(path)
 
 
 def npz(path: Path, header: str, content: bytes = b"", name: str = "value.npy") -> Path:
@@ -263,11 +263,11 @@ def npz(path: Path, header: str, content: bytes = b"", name: str = "value.npy") 
 def test_a_header_is_not_believed(tmp_path: Path, descr: str, shape: str, content: bytes) -> None:
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
     path = npz(tmp_path / "arrays.npz", header, content)
-    with pytest.raises(BrokenFileError, match=r"arrays.npz: cannot be read as an npz archive"):
+    with pytest.raises(BrokenFileError, match=r"arrays.npz: cannot be read as"):
         load_npz(path)["value"]
     with zipfile.ZipFile(path) as archive:
         (tmp_path / "array.npy").write_bytes(archive.read("value.npy"))
-    with pytest.raises(BrokenFileError, match=r"array.npy: cannot be read as an npy file"):
+    with pytest.raises(BrokenFileError, match=r"array.npy: cannot be read as"):
         load_npy(tmp_path / "array.npy")
 
 
