@@ -40,7 +40,7 @@ def is_matrix_market(path: Path) -> bool:
 
 def read_matrix_market(
     path: Path, *, num_nodes: int | None, weights: bool | None
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads a square matrix; the entry in row i and column j, from 1, is the edge i - 1 -> j - 1.
 
     SciPy reads a symmetric or skew-symmetric matrix with both directions of each edge. Entries
@@ -53,7 +53,7 @@ def read_matrix_market(
             or all its values are 1.
 
     Returns:
-        Arguments of ``Graph.from_edges``, and notes for the report.
+        Arguments of ``Graph.from_edges``, and facts of the report.
 
     Raises:
         AmbiguousFileError: the matrix has far more rows than entries.
@@ -103,7 +103,7 @@ def read_matrix_market(
     notes = [f"{symmetry} {field} matrix of {rows:,} rows and {entries:,} entries"]
     if not kept.all():
         notes.append(f"{int(kept.size - kept.sum()):,} zeros left out")
-    return fields, tuple(notes)
+    return fields, {"notes": tuple(notes)}
 
 
 def _check_one_triangle(content: bytes, field: str, symmetry: str) -> None:

@@ -33,7 +33,7 @@ class _Header:
         return self.has_sizes + self.num_node_weights
 
 
-def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads an undirected graph; both directions of each edge are in the file.
 
     Args:
@@ -41,7 +41,7 @@ def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tup
         weights: False ignores weights of edges.
 
     Returns:
-        Arguments of ``Graph.from_edges``, and notes for the report. Sizes and weights of nodes are
+        Arguments of ``Graph.from_edges``, and facts of the report. Sizes and weights of nodes are
         ignored.
 
     Raises:
@@ -74,7 +74,7 @@ def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tup
     notes = [f"a header ({header.num_nodes:,} nodes, {header.num_edges:,} undirected edges)"]
     if header.num_leading:
         notes.append("weights and sizes of nodes left out")
-    return fields, tuple(notes)
+    return fields, {"notes": tuple(notes)}
 
 
 def is_like_metis(path: Path) -> bool:

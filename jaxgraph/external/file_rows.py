@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxgraph.datasets.edge_keys import Ends, Rows
 from jaxgraph.datasets.files import BrokenFileError, reading
 
-__all__ = ["FileRows", "npy_rows"]
+__all__ = ["FileRows", "ends_of", "npy_rows"]
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -21,26 +22,27 @@ _HEADERS = {
 
 @dataclasses.dataclass(frozen=True)
 class FileRows:
-    """An array in a file, in C order.
+    """An array in a file.
 
     Attributes:
       path: the file.
       dtype: of the array.
       shape: of the array.
       offset: bytes of the file before it.
+      by_column: whether it is in Fortran's order, in which rows cannot be read.
     """
 
     path: Path
     dtype: np.dtype
     shape: tuple[int, ...]
     offset: int = 0
-
-    def __len__(self) -> int:
-        return self.shape[0]
+    by_column: bool = False
 
     def read(self, first: int, stop: int) -> np.ndarray:
         """Reads the rows from `first` to before `stop`, or to the end."""
-        count = max(min(stop, len(self)) - first, 0)
+        count = max(min(stop, self.shape[0]) - first, 0)
+        if not count:
+            return np.empty((0, *self.shape[1:]), self.dtype)
         size = math.prod(self.shape[1:])
         start = self.offset + first * size * self.dtype.itemsize
         found = np.fromfile(self.path, self.dtype, count * size, offset=start)
@@ -49,17 +51,11 @@ class FileRows:
         return found.reshape(count, *self.shape[1:])
 
 
-def npy_rows(path: Path) -> tuple[FileRows, bool]:
+def npy_rows(path: Path) -> FileRows:
     """Reads the header of an npy file.
 
-    Args:
-      path: the file.
-
-    Returns:
-      Its rows, and whether they are stored in Fortran's order.
-
     Raises:
-      ValueError: the file is missing, broken, holds objects, or is shorter than it says.
+      BrokenFileError: the file is broken, holds objects, or is shorter than it says.
     """
     with reading(path, "an npy file"), path.open("rb") as stream:
         version = np.lib.format.read_magic(stream)
@@ -68,12 +64,21 @@ def npy_rows(path: Path) -> tuple[FileRows, bool]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             shape, fortran, dtype = _HEADERS[version](stream)
-        if dtype.hasobject:
-            raise ValueError("it holds objects; expected numbers or texts")
-        if not shape:
-            raise ValueError("it holds a single value; expected an array")
-        rows = FileRows(path, dtype, shape, stream.tell())
+        if dtype.hasobject or not shape:
+            raise ValueError("it holds objects or a single value; expected an array of numbers")
+        by_column = fortran and sum(size > 1 for size in shape) > 1
+        rows = FileRows(path, dtype, shape, stream.tell(), by_column)
         expected = rows.offset + math.prod(shape) * dtype.itemsize
         if path.stat().st_size < expected:
             raise ValueError(f"it has {path.stat().st_size} bytes; expected {expected}")
-    return rows, fortran
+    return rows
+
+
+def ends_of(rows: Rows, *, by_edge: bool) -> Ends:
+    """The ends of edges in an array [num_edges, 2], if `by_edge`, or [2, num_edges]."""
+    assert isinstance(rows, FileRows)
+    count = rows.shape[0] if by_edge else rows.shape[1]
+    if by_edge != rows.by_column:
+        return Ends((dataclasses.replace(rows, shape=(count, 2), by_column=False),))
+    starts = (rows.offset, rows.offset + count * rows.dtype.itemsize)
+    return Ends(tuple(FileRows(rows.path, rows.dtype, (count,), start) for start in starts))
