@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 
@@ -71,23 +71,6 @@ class Chunk:
     receivers: Any
     weights: np.ndarray | None
     position: int
-
-
-class EdgeFile(Protocol):
-    """A file of edges that is read from beginning to end."""
-
-    @property
-    def length(self) -> int:
-        """The position of its end; 0 where that is not known."""
-        ...
-
-    def chunks(self, *, as_texts: bool) -> Iterator[Chunk]:
-        """Yields the edges; NotWholeError where a number was expected."""
-        ...
-
-    def place(self, edge: int) -> str:
-        """Where an edge stands, for messages."""
-        ...
 
 
 def text_blocks(path: Path, skipped: int, size: int) -> Iterator[tuple[bytes, int]]:
@@ -321,6 +304,10 @@ class TableFile:
             row = int(found.is_null().arg_max())
             raise _no_weight(place(row), values[row], self.names[self.columns.used[2]])
         return found.to_numpy()
+
+
+EdgeFile = TextFile | TableFile
+"""A file of edges that is read from beginning to end."""
 
 
 def _no_weight(place: str, value: Any, column: int | str | None) -> BrokenFileError:

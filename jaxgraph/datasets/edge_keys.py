@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from jaxgraph.datasets.edge_files import Chunk, EdgeFile, NotWholeError, TextFile, numbers_among
+from jaxgraph.datasets.file_rows import FileRows
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, option_advice
 from jaxgraph.datasets.node_ids import polars
 
 __all__ = [
     "HASH_SEED",
-    "ArrayRows",
     "Ends",
     "Facts",
+    "Memory",
     "Rows",
     "StoredEdges",
     "check_text",
+    "ends_of",
     "read_keys",
     "stored_in_memory",
 ]
@@ -31,47 +33,8 @@ _ROLE = 1 << 60
 _LIKE_TIMES = 1e8
 
 
-class Rows(Protocol):
-    """An array whose rows are read in blocks."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Its dtype."""
-        ...
-
-    def read(self, first: int, stop: int) -> np.ndarray:
-        """The rows from `first` to before `stop`."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ArrayRows:
-    """Rows of an array in memory.
-
-    Args:
-        array: [rows, ...].
-    """
-
-    array: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Its dtype."""
-        return self.array.dtype
-
-    def read(self, first: int, stop: int) -> np.ndarray:
-        """The rows from `first` to before `stop`."""
-        return self.array[first:stop]
+Rows = np.ndarray | FileRows
+"""An array in memory or in a file, whose rows are read by slices."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +49,21 @@ class Ends:
 
     def read(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """The keys of the edges from `first` to before `stop`."""
-        found = [rows.read(first, stop) for rows in self.rows]
+        found = [rows[first:stop] for rows in self.rows]
         if len(found) == 1:
             return found[0][:, 0], found[0][:, 1]
         return found[0], found[1]
+
+
+def ends_of(rows: Rows, *, by_edge: bool) -> Ends:
+    """The ends of edges in an array [num_edges, 2], if `by_edge`, or [2, num_edges]."""
+    if isinstance(rows, np.ndarray):
+        return Ends((rows if by_edge else rows.T,))
+    count = rows.shape[0] if by_edge else rows.shape[1]
+    if by_edge != rows.by_column:
+        return Ends((dataclasses.replace(rows, shape=(count, 2), by_column=False),))
+    starts = (rows.offset, rows.offset + count * rows.dtype.itemsize)
+    return Ends(tuple(FileRows(rows.path, rows.dtype, (count,), start) for start in starts))
 
 
 @dataclasses.dataclass
@@ -156,52 +130,39 @@ class StoredEdges:
     names: Any = None
 
 
-class Store(Protocol):
-    """Takes what is read."""
+class Memory:
+    """Keeps what is read; a subclass writes it to files."""
 
-    def add(self, name: str, values: np.ndarray) -> None:
-        """Appends values to an array."""
-        ...
-
-    def add_names(self, frame: Any) -> None:
-        """Adds the names of a chunk."""
-        ...
-
-    def clear(self) -> None:
-        """Forgets all."""
-        ...
-
-
-class _Memory:
     def __init__(self) -> None:
         self.clear()
 
+    def clear(self) -> None:
+        """Forgets all."""
+        self.arrays: dict[str, list[np.ndarray]] = {}
+        self.frames: list[Any] = []
+
     def add(self, name: str, values: np.ndarray) -> None:
+        """Appends values to an array."""
         self.arrays.setdefault(name, []).append(values)
 
     def add_names(self, frame: Any) -> None:
-        self.names.append(frame)
-
-    def clear(self) -> None:
-        self.arrays: dict[str, list[np.ndarray]] = {}
-        self.names: list[Any] = []
+        """Adds the names of a chunk."""
+        self.frames.append(frame)
 
 
 def stored_in_memory(source: EdgeFile, relabel: bool | None) -> tuple[StoredEdges, Facts]:
     """Reads a file of edges into memory; raises as `read_keys`."""
-    memory = _Memory()
+    memory = Memory()
     facts = read_keys(memory, source, relabel)
-    empty = [np.zeros(0, np.int64)]
-    rows = {name: ArrayRows(np.concatenate(some)) for name, some in memory.arrays.items()}
-    ends = [rows.pop(end, ArrayRows(empty[0])) for end in ("senders", "receivers")]
-    names = polars().concat(memory.names).lazy() if memory.names else None
-    return StoredEdges(
-        facts.edges, Ends((ends[0], ends[1])), facts.are_texts, rows, source.place, names
-    ), facts
+    rows = {name: np.concatenate(some) for name, some in memory.arrays.items()}
+    ends = [rows.pop(end, np.zeros(0, np.int64)) for end in ("senders", "receivers")]
+    names = polars().concat(memory.frames).lazy() if memory.frames else None
+    edges = StoredEdges(facts.edges, Ends(tuple(ends)), facts.are_texts, rows, source.place, names)
+    return edges, facts
 
 
 def read_keys(
-    store: Store,
+    store: Memory,
     source: EdgeFile,
     relabel: bool | None,
     on_progress: Callable[[int, int], object] = lambda done, total: None,
@@ -239,7 +200,7 @@ def read_keys(
 
 
 def _read(
-    store: Store,
+    store: Memory,
     source: EdgeFile,
     as_texts: bool,
     relabel: bool | None,

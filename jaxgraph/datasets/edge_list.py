@@ -16,7 +16,7 @@ import numpy as np
 from jaxgraph import transforms
 from jaxgraph.datasets.edge_columns import Choices, Column, EdgeColumns
 from jaxgraph.datasets.edge_files import open_parquet, open_text_edges
-from jaxgraph.datasets.edge_keys import ArrayRows, Ends, StoredEdges, check_text, stored_in_memory
+from jaxgraph.datasets.edge_keys import StoredEdges, check_text, ends_of, stored_in_memory
 from jaxgraph.datasets.files import (
     AmbiguousFileError,
     BrokenFileError,
@@ -284,8 +284,9 @@ def _from_npy(path: Path, choices: Choices) -> _Found:
     check_pairs(pairs.shape, lambda: pairs)
     if pairs.dtype.kind not in "iu":
         raise BrokenFileError(f"holds {pairs.dtype}; expected integers")
-    rows = ArrayRows(pairs if pairs.shape[1] == 2 else pairs.T)
-    edges = StoredEdges(len(rows.array), Ends((rows,)), False, {}, lambda edge: f"edge {edge}")
+    by_edge = pairs.shape[1] == 2
+    ends = ends_of(pairs, by_edge=by_edge)
+    edges = StoredEdges(pairs.shape[not by_edge], ends, False, {}, lambda edge: f"edge {edge}")
     return _Found(fields_of(edges, choices))
 
 
@@ -302,7 +303,7 @@ def fields_of(edges: StoredEdges, choices: Choices) -> dict[str, Any]:
     found: dict[str, Any] = {"senders": senders, "receivers": receivers}
     if choices.num_nodes is not None:
         found["num_nodes"] = choices.num_nodes
-    found |= {name: rows.read(0, edges.num_edges) for name, rows in edges.data.items()}
+    found |= {name: rows[:] for name, rows in edges.data.items()}
     return found if numbering.names is None else found | {"node_names": numbering.names}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxgraph import transforms
 from jaxgraph.datasets.edge_files import text_blocks
-from jaxgraph.datasets.edge_keys import ArrayRows, Ends, Rows
+from jaxgraph.datasets.edge_keys import Ends, Rows, ends_of
 from jaxgraph.datasets.files import (
     BrokenFileError,
     MissingFileError,
@@ -121,12 +121,11 @@ def read_ogb_folder(
     found = contents_of(
         folder,
         split,
-        table=lambda path, dtype: ArrayRows(_csv(path, dtype)),
+        table=_csv,
         archive=_members,
-        ends=lambda rows, by_edge: Ends((ArrayRows(_of(rows) if by_edge else _of(rows).T),)),
     )
     senders, receivers = found.ends.read(0, found.num_edges)
-    arrays: dict[str, Any] = {name: _of(rows) for name, rows in (found.nodes | found.edges).items()}
+    arrays: dict[str, Any] = {k: rows[:] for k, rows in (found.nodes | found.edges).items()}
     with reading(folder, "a graph of the Open Graph Benchmark"):
         graph = Graph.from_edges(
             senders, receivers, num_nodes=found.num_nodes, name=name or folder.name, **arrays
@@ -159,7 +158,6 @@ def contents_of(
     *,
     table: Callable[[Path, Any], Rows],
     archive: Callable[[Path], Mapping[str, Rows]],
-    ends: Callable[[Rows, bool], Ends],
 ) -> Contents:
     """Finds the arrays of a folder, and compares their sizes.
 
@@ -168,7 +166,6 @@ def contents_of(
         split: as of ``read_ogb_folder``.
         table: reads a compressed text of numbers of a type.
         archive: opens the arrays of an npz file.
-        ends: finds the ends of edges in an array [num_edges, 2] (True) or [2, num_edges].
 
     Returns:
         The contents.
@@ -191,7 +188,7 @@ def contents_of(
                 raise BrokenFileError(
                     f"{binary}: has no array {key} of numbers; it has {', '.join(members)}."
                 )
-        counts = [members[f"num_{x}_list"].read(0, 2) for x in ("nodes", "edges")]
+        counts = [members[f"num_{x}_list"][:2] for x in ("nodes", "edges")]
         index = members["edge_index"]
         found = {key: members[name] for key, (_, name) in names.items() if name in members}
     num_nodes, num_edges = (_only_count(count, folder / "raw") for count in counts)
@@ -202,7 +199,7 @@ def contents_of(
             f"{where}: its edges are {index.dtype} {list(index.shape)}; expected integers "
             f"{list(expected)}. Fetch the files again."
         )
-    found["labels"] = ArrayRows(_labels_of(folder, by_edge))
+    found["labels"] = _labels_of(folder, by_edge)
     for key, rows in found.items():
         wanted = num_edges if key == "edges" else num_nodes
         if rows.shape[0] != wanted:
@@ -210,18 +207,14 @@ def contents_of(
                 f"{folder / 'raw'}: has {key} of {rows.shape[0]} rows; expected {wanted}, as its "
                 "counts say. Fetch the files again."
             )
-    found |= {key: ArrayRows(mask) for key, mask in _masks_of(folder, split, num_nodes).items()}
+    found |= _masks_of(folder, split, num_nodes)
     of_edges = {"edges": found.pop("edges")} if "edges" in found else {}
-    return Contents(num_nodes, num_edges, ends(index, by_edge), found, of_edges)
-
-
-def _of(rows: Rows) -> np.ndarray:
-    return rows.read(0, rows.shape[0])
+    return Contents(num_nodes, num_edges, ends_of(index, by_edge=by_edge), found, of_edges)
 
 
 def _members(path: Path) -> dict[str, Rows]:
     members = load_npz(path)
-    return {key: ArrayRows(members[key]) for key in MEMBERS if key in members}
+    return {key: _array(members, key, path) for key in MEMBERS if key in members}
 
 
 def _array(members: Mapping[str, Any], name: str, path: Path) -> np.ndarray:

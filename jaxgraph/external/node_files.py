@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxgraph import transforms
 from jaxgraph.datasets.edge_keys import Rows
-from jaxgraph.external.file_rows import FileRows, npy_rows
+from jaxgraph.datasets.file_rows import FileRows, npy_rows
 from jaxgraph.external.limits import Amounts
 from jaxgraph.external.splitting import add_by_part
 from jaxgraph.external.work import StepFiles, Work
@@ -58,7 +58,7 @@ def node_data_of(folder: Path) -> dict[str, FileRows]:
     if len({rows.shape[0] for rows in found.values()}) != 1:
         shown = ", ".join(f"{rows.shape[0]} of {name}" for name, rows in found.items())
         raise ValueError(
-            f"node_data: {folder} holds {shown or 'no files'}; expected one row for each node in all"
+            f"node_data: {folder} holds {shown or 'no files'}; expected a row for each node in all"
         )
     return found
 
@@ -94,7 +94,7 @@ class NodeFiles:
         found = {}
         for name, (rest, dtype) in self.kinds.items():
             path = self.folder / f"{part:04d}-{name}"
-            found[name] = FileRows(path, dtype, (len(nodes), *rest)).read(0, len(nodes))[place]
+            found[name] = FileRows(path, dtype, (len(nodes), *rest))[:][place]
         return found
 
 
@@ -131,7 +131,7 @@ def split_nodes(
         facts: dict[str, Any] = {"labelled": [0] * num_parts, "splits": {}, "kinds": {}}
         for first in range(0, len(part) if arrays else 0, step):
             stop = min(first + step, len(part))
-            block = {name: rows.read(first, stop) for name, rows in arrays.items()}
+            block = {name: rows[first:stop] for name, rows in arrays.items()}
             try:
                 block = _checked(block, stop - first, normalize=normalize)
             except ValueError as error:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.datasets.edge_keys import Rows
+from jaxgraph.datasets.file_rows import FileRows, npy_rows
 from jaxgraph.datasets.files import BrokenFileError, reading
 from jaxgraph.datasets.ogb import MEMBERS, parse_table
-from jaxgraph.external.file_rows import FileRows, npy_rows
 from jaxgraph.external.work import StepFiles, Work
 
 __all__ = ["archive_rows", "table_rows"]

@@ -57,7 +57,7 @@ def count_nodes(buckets: Buckets, part: np.ndarray, chunk: int) -> NodeFacts:
     for index, count in enumerate(buckets.counts):
         for first in range(0, count, chunk):
             ends = (buckets.rows(index, each) for each in ("senders", "receivers"))
-            senders, receivers = (rows.read(first, first + chunk) for rows in ends)
+            senders, receivers = (rows[first : first + chunk] for rows in ends)
             np.add.at(in_degree, receivers, 1)
             missing[senders[senders == receivers]] = False
             cut = part[senders] != index
@@ -66,7 +66,7 @@ def count_nodes(buckets: Buckets, part: np.ndarray, chunk: int) -> NodeFacts:
             edge_cut += int(np.count_nonzero(cut))
             if weighted is not None:
                 # One addition after the other, in the order of `numpy.bincount`.
-                weights = buckets.rows(index, "edge_weight").read(first, first + chunk)
+                weights = buckets.rows(index, "edge_weight")[first : first + chunk]
                 np.add.at(weighted, receivers, weights.astype(np.float64))
     logarithms = in_degree.astype(np.float64)
     mean = float(np.log1p(logarithms, out=logarithms).mean())

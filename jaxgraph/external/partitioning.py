@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxgraph import byte_amounts
-from jaxgraph.datasets.edge_keys import ArrayRows, Rows
+from jaxgraph.datasets.edge_keys import Rows
 from jaxgraph.datasets.edge_list import naming
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError
 from jaxgraph.datasets.node_ids import Numbering
@@ -204,7 +204,7 @@ class _Run:
     def _split_nodes(self, nodes: dict[str, Rows], part: np.ndarray, facts: NodeFacts) -> NodeFiles:
         if self.request.degree_features:
             degrees = np.log1p(facts.degrees["in_degree"])[:, None]
-            nodes = {**nodes, "nodes": ArrayRows(degrees)}
+            nodes = {**nodes, "nodes": degrees}
         return split_nodes(
             self.work,
             nodes,

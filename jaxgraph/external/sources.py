@@ -17,13 +17,14 @@ from jaxgraph.datasets.edge_keys import (
     Rows,
     StoredEdges,
     check_text,
+    ends_of,
     read_keys,
 )
+from jaxgraph.datasets.file_rows import FileRows, npy_rows
 from jaxgraph.datasets.files import BrokenFileError, MissingFileError, UnfitOptionError, reading
 from jaxgraph.datasets.node_ids import Numbering, number_nodes, polars
 from jaxgraph.datasets.npz import check_pairs
 from jaxgraph.datasets.ogb import contents_of
-from jaxgraph.external.file_rows import FileRows, ends_of, npy_rows
 from jaxgraph.external.limits import Amounts
 from jaxgraph.external.node_files import node_data_of
 from jaxgraph.external.ogb_files import archive_rows, table_rows
@@ -94,19 +95,18 @@ def read_source(work: Work, request: Request, amounts: Amounts, on_progress: Pro
             request.split,
             table=lambda file, dtype: table_rows(work, file, dtype, amounts.block, on_progress),
             archive=lambda file: archive_rows(work, file, on_progress),
-            ends=lambda rows, by_edge: ends_of(rows, by_edge=by_edge),
         )
         num_nodes, nodes = found.num_nodes, {**found.nodes, **nodes}
         edges = StoredEdges(found.num_edges, found.ends, False, found.edges, _place)
     elif path.suffix.lower() == ".npy":
         request.check_unused("npy", "relabel")
         rows = npy_rows(path)
-        check_pairs(rows.shape, lambda: rows.read(0, 2))
+        check_pairs(rows.shape, lambda: rows[:2])
         if rows.dtype.kind not in "iu":
             raise BrokenFileError(f"holds {rows.dtype}; expected integers")
         by_edge = rows.shape[1] == 2
         ends = ends_of(rows, by_edge=by_edge)
-        edges = StoredEdges(rows.shape[0 if by_edge else 1], ends, False, {}, _place)
+        edges = StoredEdges(rows.shape[not by_edge], ends, False, {}, _place)
     elif path.suffix.lower() == ".parquet":
         request.check_unused("Parquet", "relabel", "columns", "weights")
         source = open_parquet(path, request, amounts.edges)

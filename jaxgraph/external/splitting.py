@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.datasets.edge_keys import StoredEdges
+from jaxgraph.datasets.file_rows import FileRows, npy_rows
 from jaxgraph.datasets.files import BrokenFileError
 from jaxgraph.datasets.node_ids import Numbering
-from jaxgraph.external.file_rows import FileRows, npy_rows
 from jaxgraph.external.request import Request
 from jaxgraph.external.work import StepFiles, Work
 from jaxgraph.partition.assignment import Partition
@@ -46,7 +46,7 @@ class Buckets:
 
     def read(self, part: int, name: str) -> np.ndarray:
         """All of such an array."""
-        return self.rows(part, name).read(0, self.counts[part])
+        return self.rows(part, name)[:]
 
 
 def assign(request: Request, edges: StoredEdges, numbering: Numbering, chunk: int) -> np.ndarray:
@@ -88,7 +88,7 @@ def assign(request: Request, edges: StoredEdges, numbering: Numbering, chunk: in
                 f"{request.assignment}: has shape {list(rows.shape)}; expected [{num_nodes}], the "
                 "part of each node"
             )
-        found = Partition.from_assignment(rows.read(0, num_nodes), parts).assignment
+        found = Partition.from_assignment(rows[:], parts).assignment
     return found.astype(smallest_unsigned(parts - 1))
 
 
@@ -134,9 +134,7 @@ def split_edges(
                     "senders": np.concatenate([senders, receivers]),
                     "receivers": np.concatenate([receivers, senders]),
                 }
-            arrays |= {
-                name: _checked(name, rows.read(first, stop)) for name, rows in edges.data.items()
-            }
+            arrays |= {name: _checked(name, rows[first:stop]) for name, rows in edges.data.items()}
             counts += add_by_part(files, arrays, part[arrays["receivers"]], num_parts)
             on_progress(stop, edges.num_edges)
         return {"counts": counts.tolist()}

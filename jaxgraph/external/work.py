@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxgraph.datasets.edge_keys import Memory
 from jaxgraph.written_file import sync_folder
 
 __all__ = ["StepFiles", "Work"]
@@ -19,7 +20,7 @@ __all__ = ["StepFiles", "Work"]
 _FACTS = "facts.json"
 
 
-class StepFiles:
+class StepFiles(Memory):
     """Binary files of a step that grow together.
 
     Args:
@@ -28,7 +29,7 @@ class StepFiles:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clear()
+        super().__init__()
 
     def add(self, name: str, values: np.ndarray) -> None:
         """Appends the bytes of an array to a file."""

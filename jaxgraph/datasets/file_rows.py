@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxgraph.datasets.edge_keys import Ends, Rows
 from jaxgraph.datasets.files import BrokenFileError, reading
 
-__all__ = ["FileRows", "ends_of", "npy_rows"]
+__all__ = ["FileRows", "npy_rows"]
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -38,9 +37,10 @@ class FileRows:
     offset: int = 0
     by_column: bool = False
 
-    def read(self, first: int, stop: int) -> np.ndarray:
-        """Reads the rows from `first` to before `stop`, or to the end."""
-        count = max(min(stop, self.shape[0]) - first, 0)
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Reads some consecutive rows."""
+        first, stop, _ = rows.indices(self.shape[0])
+        count = max(stop - first, 0)
         if not count:
             return np.empty((0, *self.shape[1:]), self.dtype)
         size = math.prod(self.shape[1:])
@@ -72,13 +72,3 @@ def npy_rows(path: Path) -> FileRows:
         if path.stat().st_size < expected:
             raise ValueError(f"it has {path.stat().st_size} bytes; expected {expected}")
     return rows
-
-
-def ends_of(rows: Rows, *, by_edge: bool) -> Ends:
-    """The ends of edges in an array [num_edges, 2], if `by_edge`, or [2, num_edges]."""
-    assert isinstance(rows, FileRows)
-    count = rows.shape[0] if by_edge else rows.shape[1]
-    if by_edge != rows.by_column:
-        return Ends((dataclasses.replace(rows, shape=(count, 2), by_column=False),))
-    starts = (rows.offset, rows.offset + count * rows.dtype.itemsize)
-    return Ends(tuple(FileRows(rows.path, rows.dtype, (count,), start) for start in starts))
