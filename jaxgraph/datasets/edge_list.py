@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -58,14 +58,8 @@ SUFFIXES = tuple(_FORMAT_OF_SUFFIX)
 FORMATS = tuple(dict.fromkeys(_FORMAT_OF_SUFFIX.values()))
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Arguments of ``Graph.from_edges``, and of the report."""
-
-    fields: dict[str, Any]
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
+# Arguments of ``Graph.from_edges``, and facts of the report.
+_Found = tuple[dict[str, Any], dict[str, Any]]
 _BLOCK, _ROWS = 1 << 26, 1 << 24
 """Bytes of a text and rows of a table that are parsed at once."""
 
@@ -148,9 +142,9 @@ def read_edge_list(
             form = "MatrixMarket"
         read, used = _READERS[form]
         choices.check_unused(form, *used)
-        found = read(path, choices)
+        found, facts = read(path, choices)
         given = {"num_nodes": num_nodes, "name": name}
-        arguments = {"name": path.name.split(".")[0]} | found.fields
+        arguments = {"name": path.name.split(".")[0]} | found
         arguments |= {key: value for key, value in given.items() if value is not None}
         graph = _graph(arguments)
     report = ReadReport(
@@ -159,7 +153,7 @@ def read_edge_list(
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,
         relabelled=graph.node_names is not None,
-        **found.facts,
+        **facts,
     )
     logger.info("%s", report)
     if on_report is not None:
@@ -187,19 +181,18 @@ def naming(path: Path) -> Iterator[None]:
 
 def _format(path: Path, wanted: str | None) -> str:
     if wanted is not None:
-        form = next((form for form in FORMATS if form.lower() == wanted.lower()), None)
-        if form is None:
+        known = {form.lower(): form for form in FORMATS}
+        if wanted.lower() not in known:
             raise ValueError(f"format: got {wanted!r}; expected one of {', '.join(FORMATS)}.")
-    else:
-        suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
-        if suffix is None:
-            raise ValueError(
-                f"{path}: the suffix is none of {', '.join(SUFFIXES)}; pass format='text' (on the "
-                "command line --option format=text) if it is a list of edges, or another format: "
-                f"{', '.join(FORMATS)}."
-            )
-        form = _FORMAT_OF_SUFFIX[suffix]
-    return form
+        return known[wanted.lower()]
+    suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
+    if suffix is None:
+        raise ValueError(
+            f"{path}: the suffix is none of {', '.join(SUFFIXES)}; "
+            "pass format='text' (on the command line --option format=text) if it is a list of "
+            f"edges, or another format: {', '.join(FORMATS)}."
+        )
+    return _FORMAT_OF_SUFFIX[suffix]
 
 
 def _from_text(path: Path, choices: Choices) -> _Found:
@@ -225,18 +218,16 @@ def _from_lines(path: Path, choices: Choices) -> _Found:
             f"the first line, {' '.join(layout.first_row)!r}, may be an edge, or may say that "
             f"{follow} nodes follow. If it is an edge, {option_advice('counts=False')}"
         )
-    facts = _column_facts(columns, layout.names, layout.num_columns) | {
-        "separator": layout.separator,
-        "num_comments": layout.num_comments,
-        "declared_counts": layout.counts or layout.commented_counts,
-    }
+    facts = _column_facts(columns, layout.names, layout.num_columns)
+    facts |= {"separator": layout.separator, "num_comments": layout.num_comments}
+    facts["declared_counts"] = layout.counts or layout.commented_counts
     if layout.counts is None and layout.commented_counts is not None:
         num_edges = layout.commented_counts[1]
         if num_edges != edges.num_edges:
             note = f"a comment declares {num_edges:,} edges, and there are {edges.num_edges:,}"
             facts["notes"] = (note,)
             logger.warning("%s: %s.", path, note)
-    return _Found(fields_of(edges, choices), facts)
+    return fields_of(edges, choices), facts
 
 
 def _column_facts(
@@ -256,11 +247,11 @@ def _column_facts(
 
 
 def _from_matrix_market(path: Path, choices: Choices) -> _Found:
-    return _Found(*read_matrix_market(path, num_nodes=choices.num_nodes, weights=_any(choices)))
+    return read_matrix_market(path, num_nodes=choices.num_nodes, weights=_any(choices))
 
 
 def _from_metis(path: Path, choices: Choices) -> _Found:
-    return _Found(*read_metis(path, weights=_any(choices)))
+    return read_metis(path, weights=_any(choices))
 
 
 def _any(choices: Choices) -> bool | None:
@@ -276,7 +267,7 @@ def _from_parquet(path: Path, choices: Choices) -> _Found:
     source = open_parquet(path, choices, _ROWS)
     edges, _ = stored_in_memory(source, choices.relabel)
     facts = _column_facts(source.columns, source.names, len(source.names))
-    return _Found(fields_of(edges, choices), facts)
+    return fields_of(edges, choices), facts
 
 
 def _from_npy(path: Path, choices: Choices) -> _Found:
@@ -287,7 +278,7 @@ def _from_npy(path: Path, choices: Choices) -> _Found:
     by_edge = pairs.shape[1] == 2
     ends = ends_of(pairs, by_edge=by_edge)
     edges = StoredEdges(pairs.shape[not by_edge], ends, False, {}, lambda edge: f"edge {edge}")
-    return _Found(fields_of(edges, choices))
+    return fields_of(edges, choices), {}
 
 
 def fields_of(edges: StoredEdges, choices: Choices) -> dict[str, Any]:
@@ -318,7 +309,7 @@ def _from_npz(path: Path, choices: Choices) -> _Found:
     if missing or unknown:
         wrong = f"no array {missing[0]}" if missing else f"an array {unknown[0]}"
         raise BrokenFileError(f"has {wrong}; expected arrays named {', '.join(known)}")
-    return _Found(found)
+    return found, {}
 
 
 # The reader of each format, and the choices that its files leave.

@@ -6,16 +6,19 @@ import dataclasses
 import math
 import warnings
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from jaxgraph.datasets.files import BrokenFileError, reading
 
-__all__ = ["FileRows", "npy_rows"]
+__all__ = ["FileRows", "npy_rows", "read_header"]
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
+    # Differs in the encoding of field names only, which no array here has.
+    (3, 0): np.lib.format.read_array_header_2_0,
 }
 
 
@@ -51,6 +54,17 @@ class FileRows:
         return found.reshape(count, *self.shape[1:])
 
 
+def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """The shape of an array in the npy format, whether it is by column, and its type."""
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version} of the npy format")
+    with warnings.catch_warnings():
+        # NumPy warns of sizes with an L, as Python 2 wrote them.
+        warnings.simplefilter("ignore", UserWarning)
+        return _HEADERS[version](stream)
+
+
 def npy_rows(path: Path) -> FileRows:
     """Reads the header of an npy file.
 
@@ -58,12 +72,7 @@ def npy_rows(path: Path) -> FileRows:
       BrokenFileError: the file is broken, holds objects, or is shorter than it says.
     """
     with reading(path, "an npy file"), path.open("rb") as stream:
-        version = np.lib.format.read_magic(stream)
-        if version not in _HEADERS:
-            raise ValueError(f"version {version} of the npy format")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            shape, fortran, dtype = _HEADERS[version](stream)
+        shape, fortran, dtype = read_header(stream)
         if dtype.hasobject or not shape:
             raise ValueError("it holds objects or a single value; expected an array of numbers")
         by_column = fortran and sum(size > 1 for size in shape) > 1

@@ -104,7 +104,7 @@ def test_an_npy_that_asks_for_more_than_it_has_is_refused(tmp_path: Path) -> Non
     with (tmp_path / "a.npy").open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         stream.write(bytes(64))
-    with pytest.raises(BrokenFileError, match=r"a\.npy: .* expected 17592186044416"):
+    with pytest.raises(BrokenFileError, match=r"a\.npy: .*1099511627776"):
         read_edge_list(tmp_path / "a.npy")
 
 

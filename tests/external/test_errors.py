@@ -99,7 +99,7 @@ def test_node_data_must_fit(tmp_path: Path):
     for number, (arrays, message) in enumerate(
         [
             ({"labels": labels[:7]}, "largest id is 19, and there are 7 nodes"),
-            ({"labels": labels, "train_mask": mask[:9]}, "one row for each node"),
+            ({"labels": labels, "train_mask": mask[:9]}, "a row for each node"),
             ({"label": labels}, "unknown name"),
             ({"nodes": np.full((20, 2), np.nan)}, "nodes 0 to 19: .*NaN"),
             ({"train_mask": mask, "val_mask": mask}, "overlap"),
