@@ -47,14 +47,6 @@ def test_text_with_any_delimiter_and_header(
     assert graph.name == "graph"
 
 
-@pytest.mark.parametrize("header", ["", "sender,receiver,weight\n"])
-def test_a_third_column_holds_weights(tmp_path: Path, header: str) -> None:
-    rows = zip(SENDERS, RECEIVERS, WEIGHTS, strict=True)
-    path = tmp_path / "graph.csv"
-    path.write_text(header + "".join(f"{u}, {v}, {w}\n" for u, v, w in rows))
-    check(read_edge_list(path), weighted=True)
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_npy_of_either_orientation(tmp_path: Path, dtype: Any) -> None:
     pairs = np.array([SENDERS, RECEIVERS], dtype)

@@ -73,14 +73,6 @@ def test_a_list_in_each_row_is_no_value(tmp_path: Path, name: str) -> None:
     assert graph.node_names is None
 
 
-def test_a_struct_in_each_row_is_no_id(tmp_path: Path) -> None:
-    rows = {"src": [{"id": 0}, {"id": 1}], "dst": [1, 2]}
-    with pytest.raises(BrokenFileError, match=r"'src' holds .*'id'.*pandas\.json_normalize"):
-        read(tmp_path, rows)
-    flat = pd.json_normalize(pd.DataFrame(rows).to_dict("records"))
-    assert pairs_of(from_pandas(flat)) == [(0, 1), (1, 2)]
-
-
 def test_equal_values_that_pack_well_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
