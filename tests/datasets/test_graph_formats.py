@@ -63,7 +63,6 @@ def test_a_pattern_has_no_weights_and_zeros_are_no_edges(tmp_path: Path) -> None
         ("%%MatrixMarket matrix array real general\n2 2\n1\n0\n0\n1\n", "holds a dense matrix"),
         (f"{BANNER} real general\n3 3 2\n2 1 .5\n9 1 1\n", "line 4: is an entry outside"),
         (f"{BANNER} real general\n3 3 2\n2 1 .5\n", "declares 2 entries and has 1"),
-        (f"{BANNER} real general\n3 3 1\n2 1 1e39\n", "line 3: has a weight that is not finite"),
         (
             f"{BANNER} real symmetric\n% c\n3 3 2\n2 1 .5\n3 1 1~",
             "line 5: '1~' is no number",
@@ -125,7 +124,6 @@ def test_any_undirected_graph_survives_metis(
         ("3 2 1\n2 7 3 8\n1 7\n1 8\n", [7, 8, 7, 8]),
         ("3 2 011 2\n5 5 2 7 3 8\n5 5 1 7\n5 5 1 8\n", [7, 8, 7, 8]),
         ("3 2 100\n9 2 3\n9 1\n9 1\n", None),
-        ("3 2 10\n9 2 3\n9 1\n9 1\n\n\n", None),
     ],
 )
 def test_flags_of_metis_tell_weights_from_neighbours(
@@ -143,14 +141,11 @@ def test_flags_of_metis_tell_weights_from_neighbours(
     [
         ("", "line 1: '' is no header of METIS"),
         ("0 1\n1 2\n", "line 1: '0 1' is no header of METIS.*format='text'"),
-        ("3 2 7\n", "no header of METIS"),
         ("3 2\n2 3\n1\n1 9\n", "line 4: has neighbour 9; expected whole numbers from 1 to 3"),
-        ("3 2\n2 3\n1\nx\n", "line 4: invalid literal"),
         ("3 2 1\n2 3 1\n1\n1\n", "line 2: has 3 numbers, too few"),
         ("3 2\n2 3\n1\n", "declares 3 nodes and has 2 lines"),
         ("2 1\n2\n1\n1\n", "line 4: is the line of one node more than 2"),
         ("3 5\n2 3\n1\n1\n", "declares 5 edges, so 10 neighbours, and has 4"),
-        ("99999999999 2\n2 3\n1\n", "declares 99999999999 nodes and has 2 lines"),
     ],
 )
 def test_a_damaged_metis_graph_is_refused(tmp_path: Path, content: str, message: str) -> None:

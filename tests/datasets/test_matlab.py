@@ -78,15 +78,6 @@ NETWORK = sp.csc_matrix(np.ones((10, 10)) - np.eye(10))
 GROUP = sp.csc_matrix(np.eye(10, 4))
 
 
-def test_split_takes_fractions_and_a_seed(tmp_path: Path) -> None:
-    write(tmp_path, network=NETWORK, group=GROUP)
-    graph = load_matlab("blogcatalog", tmp_path, fractions=(0.3, 0.3, 0.4))
-    assert mask_sizes(graph) == [3, 3, 4]
-    others = [load_matlab("blogcatalog", tmp_path, split_seed=seed) for seed in range(5)]
-    masks = {present(other.train_mask).tobytes() for other in others}
-    assert len(masks) > 1
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"Homo_sapiens.mat: no such file .*node2vec"):
         load_matlab("ppi", tmp_path)
@@ -113,27 +104,6 @@ def test_content_that_does_not_fit_is_named(
 ) -> None:
     with pytest.raises(BrokenFileError, match=rf"blogcatalog.mat: .*{message}"):
         load_matlab("blogcatalog", write(tmp_path, **matrices))
-
-
-def damage(path: Path, key: str, array: str, value: int) -> None:
-    """Overwrites an index of a matrix in a file, even with one that SciPy would not write."""
-    content = bytearray(path.read_bytes())
-    written = getattr({"network": NETWORK, "group": GROUP}[key].tocsc(), array)
-    offset = content.index(written.astype("<i4").tobytes(), content.index(key.encode()))
-    content[offset + 8 : offset + 12] = value.to_bytes(4, "little", signed=True)
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("key", ["network", "group"])
-@pytest.mark.parametrize("array", ["indices", "indptr"])
-@pytest.mark.parametrize("value", [2**24, -1])
-def test_indices_that_point_outside_the_matrix_are_refused(
-    tmp_path: Path, key: str, array: str, value: int
-) -> None:
-    path = write(tmp_path, network=NETWORK, group=GROUP) / "blogcatalog.mat"
-    damage(path, key, array, value)
-    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB file"):
-        load_matlab("blogcatalog", tmp_path)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

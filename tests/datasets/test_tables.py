@@ -193,7 +193,7 @@ def test_rows_without_ids_are_not_in_the_order_of_edges(values: Any) -> None:
         }
 
 
-def test_advice_on_texts_and_missing_values_keeps_the_index() -> None:
+def test_texts_and_missing_values_are_refused() -> None:
     table = pd.DataFrame({"kind": ["x", "y", "x"], "size": [1.0, np.nan, 3.0]}, list("abc"))
     with pytest.raises(ValueError, match="no numbers"):
         from_pandas(EDGES_BY_NAME, labels=table["kind"])
@@ -201,14 +201,3 @@ def test_advice_on_texts_and_missing_values_keeps_the_index() -> None:
         from_pandas(EDGES_BY_NAME, nodes=table[["size"]])
     with pytest.raises(ValueError, match="values are missing"):
         from_pandas(EDGES_BY_NAME, labels=table["size"])
-    graph = from_pandas(
-        EDGES_BY_NAME,
-        labels=table["kind"].astype("category").cat.codes,
-        nodes=pd.get_dummies(table.fillna(0), dtype=float),
-    )
-    assert graph.node_names is not None and graph.labels is not None
-    assert graph.node_names.tolist() == ["c", "a", "b"]
-    assert graph.labels.tolist() == [0, 0, 1]
-    np.testing.assert_array_equal(graph.nodes, [[3, 1, 0], [1, 1, 0], [0, 0, 1]])
-    marked = from_pandas(EDGES_BY_NAME, labels=table["size"].fillna(-1).astype(int))
-    assert marked.labels is not None and marked.labels.tolist() == [3, 1, -1]

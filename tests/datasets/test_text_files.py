@@ -5,13 +5,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph.datasets import AmbiguousFileError, BrokenFileError, ReadReport, read_edge_list
-from tests.datasets.structure import present
 
 Found = tuple[list[tuple[int, int]], list[float] | None, list[Any] | None, int]
 
@@ -284,15 +282,3 @@ def test_both_readers_find_the_same_edges(
         expected = [*pairs, pairs[-1]] if last != "\n" else pairs
         weights = [u + v / 64 for u, v in expected] if weighted else None
         assert found == (expected, weights, None, 100)
-
-
-def test_weights_are_those_of_the_edges_that_they_stand_beside(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    pairs, weights = rng.integers(0, 50, (40, 2)), rng.random(40).astype(np.float32)
-    rows = [f"{w},{u},{v}" for (u, v), w in zip(pairs, weights, strict=True)]
-    path = tmp_path / "a.csv"
-    path.write_text("\n".join(["weight,target,source", *rows]))
-    graph = read_edge_list(path)
-    np.testing.assert_array_equal(graph.receivers, pairs[:, 0])
-    np.testing.assert_array_equal(graph.senders, pairs[:, 1])
-    np.testing.assert_array_equal(present(graph.edge_weight), weights)
