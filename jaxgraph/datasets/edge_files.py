@@ -6,7 +6,7 @@ import codecs
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -124,6 +124,11 @@ class TextFile:
     layout: Layout
     columns: EdgeColumns
     block: int
+
+    @property
+    def names(self) -> Sequence[str | int]:
+        """The names of all columns, or their numbers."""
+        return self.layout.names or range(self.layout.num_columns)
 
     @property
     def length(self) -> int:

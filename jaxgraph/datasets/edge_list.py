@@ -6,7 +6,8 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +15,16 @@ from typing import Any
 import numpy as np
 
 from jaxgraph import transforms
-from jaxgraph.datasets.edge_columns import Choices, Column, EdgeColumns
-from jaxgraph.datasets.edge_files import open_parquet, open_text_edges
-from jaxgraph.datasets.edge_keys import StoredEdges, check_text, ends_of, stored_in_memory
+from jaxgraph.datasets.edge_columns import Choices, Column
+from jaxgraph.datasets.edge_files import EdgeFile, TextFile, open_parquet, open_text_edges
+from jaxgraph.datasets.edge_keys import (
+    Facts,
+    StoredEdges,
+    check_text,
+    ends_of,
+    stored_in_memory,
+)
+from jaxgraph.datasets.file_rows import npy_rows
 from jaxgraph.datasets.files import (
     AmbiguousFileError,
     BrokenFileError,
@@ -28,11 +36,12 @@ from jaxgraph.datasets.files import (
 from jaxgraph.datasets.matrix_market import is_matrix_market, read_matrix_market
 from jaxgraph.datasets.metis_graph import is_like_metis, read_metis
 from jaxgraph.datasets.node_ids import number_nodes
-from jaxgraph.datasets.npz import check_pairs, load_npy, load_npz
+from jaxgraph.datasets.npz import check_pairs, load_npz
 from jaxgraph.datasets.read_report import ReadReport
+from jaxgraph.datasets.text_layout import Layout
 from jaxgraph.graph import Graph
 
-__all__ = ["FORMATS", "SUFFIXES", "fields_of", "naming", "read_edge_list"]
+__all__ = ["FORMATS", "SUFFIXES", "fields_of", "naming", "open_edges", "read_edge_list"]
 
 logger = logging.getLogger(__name__)
 
@@ -140,9 +149,7 @@ def read_edge_list(
         # Some collections name MatrixMarket files as text files.
         if form == "text" and is_matrix_market(path):
             form = "MatrixMarket"
-        read, used = _READERS[form]
-        choices.check_unused(form, *used)
-        found, facts = read(path, choices)
+        found, facts = _READERS[form](path, choices)
         given = {"num_nodes": num_nodes, "name": name}
         arguments = {"name": path.name.split(".")[0]} | found
         arguments |= {key: value for key, value in given.items() if value is not None}
@@ -197,88 +204,117 @@ def _format(path: Path, wanted: str | None) -> str:
 
 def _from_text(path: Path, choices: Choices) -> _Found:
     try:
-        return _from_lines(path, choices)
+        return _from_edges(path, choices, "text")
     except (AmbiguousFileError, BrokenFileError) as error:
         if not is_like_metis(path):
             raise
         raise type(error)(f"{str(error).rstrip('.')}. {_METIS_ADVICE}") from error
 
 
-def _from_lines(path: Path, choices: Choices) -> _Found:
-    source = open_text_edges(path, choices, _BLOCK)
-    layout, columns = source.layout, source.columns
-    edges, noted = stored_in_memory(source, choices.relabel)
-    declared = check_text(source, noted, choices.counts)
-    if choices.num_nodes is None:
-        choices = replace(choices, num_nodes=declared)
-    is_first_unsure = choices.counts is None and layout.names is None and layout.counts is None
-    follow = edges.num_edges - 1
-    if is_first_unsure and layout.first_row[0] == str(follow) and is_like_metis(path):
-        raise AmbiguousFileError(
-            f"the first line, {' '.join(layout.first_row)!r}, may be an edge, or may say that "
-            f"{follow} nodes follow. If it is an edge, {option_advice('counts=False')}"
-        )
-    facts = _column_facts(columns, layout.names, layout.num_columns)
-    facts |= {"separator": layout.separator, "num_comments": layout.num_comments}
-    facts["declared_counts"] = layout.counts or layout.commented_counts
-    if layout.counts is None and layout.commented_counts is not None:
-        num_edges = layout.commented_counts[1]
-        if num_edges != edges.num_edges:
-            note = f"a comment declares {num_edges:,} edges, and there are {edges.num_edges:,}"
-            facts["notes"] = (note,)
-            logger.warning("%s: %s.", path, note)
-    return fields_of(edges, choices), facts
+def open_edges(
+    path: Path,
+    form: str,
+    choices: Choices,
+    stored: Callable[[EdgeFile], tuple[StoredEdges, Facts]],
+    *,
+    block: int,
+    rows: int,
+) -> tuple[StoredEdges, EdgeFile | None, int | None]:
+    """Reads a text, a Parquet file or an npy file of edges.
 
+    Args:
+        path: the file.
+        form: "text", "Parquet" or "npy".
+        choices: the caller's decisions.
+        stored: reads all edges into memory or into files.
+        block: bytes of a text that are parsed at once.
+        rows: of a Parquet file that are read at once.
 
-def _column_facts(
-    columns: EdgeColumns, names: tuple[str, ...] | None, num_columns: int
-) -> dict[str, Any]:
-    def shown(position: int) -> Column:
-        return position if names is None else names[position]
+    Returns:
+        The edges; what they were read from, unless they are still there (npy); and the number of
+        nodes that a line of counts declares, or None.
 
-    return {
-        "header": names,
-        "columns": (shown(columns.sender), shown(columns.receiver)),
-        "weight_column": None if columns.weight is None else shown(columns.weight),
-        "ignored_columns": tuple(
-            shown(column) for column in range(num_columns) if column not in columns.used
-        ),
-    }
-
-
-def _from_matrix_market(path: Path, choices: Choices) -> _Found:
-    return read_matrix_market(path, num_nodes=choices.num_nodes, weights=_any(choices))
-
-
-def _from_metis(path: Path, choices: Choices) -> _Found:
-    return read_metis(path, weights=_any(choices))
-
-
-def _any(choices: Choices) -> bool | None:
-    """Whether weights are read: False or None."""
-    if choices.weights not in (None, False):
-        raise UnfitOptionError(
-            f"weights: got {choices.weights!r}; expected False, to leave them out, or None."
-        )
-    return choices.weights
-
-
-def _from_parquet(path: Path, choices: Choices) -> _Found:
-    source = open_parquet(path, choices, _ROWS)
-    edges, _ = stored_in_memory(source, choices.relabel)
-    facts = _column_facts(source.columns, source.names, len(source.names))
-    return fields_of(edges, choices), facts
-
-
-def _from_npy(path: Path, choices: Choices) -> _Found:
-    pairs = load_npy(path)
-    check_pairs(pairs.shape, lambda: pairs)
+    Raises:
+        ValueError: the file is broken or ambiguous, or a choice does not fit it.
+    """
+    if form == "text":
+        text = open_text_edges(path, choices, block)
+        edges, facts = stored(text)
+        return edges, text, check_text(text, facts, choices.counts)
+    if form == "Parquet":
+        choices.check_unused(form, "columns", "weights", "relabel")
+        table = open_parquet(path, choices, rows)
+        return stored(table)[0], table, None
+    choices.check_unused(form, "relabel")
+    pairs = npy_rows(path)
+    check_pairs(pairs.shape, lambda: pairs[:2])
     if pairs.dtype.kind not in "iu":
         raise BrokenFileError(f"holds {pairs.dtype}; expected integers")
     by_edge = pairs.shape[1] == 2
     ends = ends_of(pairs, by_edge=by_edge)
     edges = StoredEdges(pairs.shape[not by_edge], ends, False, {}, lambda edge: f"edge {edge}")
-    return fields_of(edges, choices), {}
+    return edges, None, None
+
+
+def _from_edges(path: Path, choices: Choices, form: str) -> _Found:
+    stored = partial(stored_in_memory, relabel=choices.relabel)
+    edges, source, declared = open_edges(path, form, choices, stored, block=_BLOCK, rows=_ROWS)
+    if choices.num_nodes is None:
+        choices = replace(choices, num_nodes=declared)
+    facts = {} if source is None else _column_facts(source)
+    if isinstance(source, TextFile):
+        facts |= _text_facts(path, source.layout, edges.num_edges, choices.counts)
+    return fields_of(edges, choices), facts
+
+
+def _text_facts(path: Path, layout: Layout, num_edges: int, counts: bool | None) -> dict[str, Any]:
+    is_first_unsure = counts is None and layout.names is None and layout.counts is None
+    follow = num_edges - 1
+    if is_first_unsure and layout.first_row[0] == str(follow) and is_like_metis(path):
+        raise AmbiguousFileError(
+            f"the first line, {' '.join(layout.first_row)!r}, may be an edge, or may say that "
+            f"{follow} nodes follow. If it is an edge, {option_advice('counts=False')}"
+        )
+    notes, declared = (), layout.counts or layout.commented_counts
+    if declared is not None and declared == layout.commented_counts and declared[1] != num_edges:
+        notes = (f"a comment declares {declared[1]:,} edges, and there are {num_edges:,}",)
+        logger.warning("%s: %s.", path, notes[0])
+    return {
+        "separator": layout.separator,
+        "num_comments": layout.num_comments,
+        "declared_counts": declared,
+        "notes": notes,
+    }
+
+
+def _column_facts(source: EdgeFile) -> dict[str, Any]:
+    names, columns = source.names, source.columns
+    used = [names[position] for position in columns.used]
+    return {
+        "header": None if isinstance(names, range) else names,
+        "columns": tuple(used[:2]),
+        "weight_column": None if columns.weight is None else used[2],
+        "ignored_columns": tuple(names[x] for x in range(len(names)) if x not in columns.used),
+    }
+
+
+def _from_matrix_market(path: Path, choices: Choices) -> _Found:
+    keep = _check_only_weights(choices, "MatrixMarket")
+    return read_matrix_market(path, num_nodes=choices.num_nodes, weights=keep)
+
+
+def _from_metis(path: Path, choices: Choices) -> _Found:
+    return read_metis(path, weights=_check_only_weights(choices, "METIS"))
+
+
+def _check_only_weights(choices: Choices, form: str) -> bool:
+    """Whether weights are kept; refuses all other choices."""
+    choices.check_unused(form, "weights")
+    if choices.weights not in (None, False):
+        raise UnfitOptionError(
+            f"weights: got {choices.weights!r}; expected False, to leave them out, or None."
+        )
+    return choices.weights is None
 
 
 def fields_of(edges: StoredEdges, choices: Choices) -> dict[str, Any]:
@@ -299,6 +335,7 @@ def fields_of(edges: StoredEdges, choices: Choices) -> dict[str, Any]:
 
 
 def _from_npz(path: Path, choices: Choices) -> _Found:
+    choices.check_unused("npz")
     found = {
         key: value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
         for key, value in load_npz(path).items()
@@ -312,16 +349,13 @@ def _from_npz(path: Path, choices: Choices) -> _Found:
     return found, {}
 
 
-# The reader of each format, and the choices that its files leave.
-_READERS: Mapping[str, tuple[Callable[[Path, Choices], _Found], tuple[str, ...]]] = (
-    MappingProxyType(
-        {
-            "text": (_from_text, tuple(option.name for option in fields(Choices))),
-            "MatrixMarket": (_from_matrix_market, ("weights",)),
-            "METIS": (_from_metis, ("weights",)),
-            "Parquet": (_from_parquet, ("columns", "weights", "relabel")),
-            "npy": (_from_npy, ("relabel",)),
-            "npz": (_from_npz, ()),
-        }
-    )
+_READERS: Mapping[str, Callable[[Path, Choices], _Found]] = MappingProxyType(
+    {
+        "text": _from_text,
+        "MatrixMarket": _from_matrix_market,
+        "METIS": _from_metis,
+        "Parquet": partial(_from_edges, form="Parquet"),
+        "npy": partial(_from_edges, form="npy"),
+        "npz": _from_npz,
+    }
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxgraph.datasets.files import BrokenFileError, reading
 
-__all__ = ["FileRows", "npy_rows", "read_header"]
+__all__ = ["FileRows", "check_size", "npy_rows", "read_header"]
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -65,6 +65,15 @@ def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         return _HEADERS[version](stream)
 
 
+def check_size(shape: tuple[int, ...], dtype: np.dtype, num_bytes: int) -> None:
+    """Raises ValueError where bytes are not those of an array of numbers or texts."""
+    if dtype.kind not in "biufSU":
+        raise ValueError(f"an array of {dtype}; expected numbers")
+    expected = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or not dtype.itemsize or expected != num_bytes:
+        raise ValueError(f"an array {list(shape)} of {dtype} in {num_bytes} bytes")
+
+
 def npy_rows(path: Path) -> FileRows:
     """Reads the header of an npy file.
 
@@ -73,11 +82,8 @@ def npy_rows(path: Path) -> FileRows:
     """
     with reading(path, "an npy file"), path.open("rb") as stream:
         shape, fortran, dtype = read_header(stream)
-        if dtype.hasobject or not shape:
-            raise ValueError("it holds objects or a single value; expected an array of numbers")
+        if not shape:
+            raise ValueError("it holds a single value; expected an array")
         by_column = fortran and sum(size > 1 for size in shape) > 1
-        rows = FileRows(path, dtype, shape, stream.tell(), by_column)
-        expected = rows.offset + math.prod(shape) * dtype.itemsize
-        if path.stat().st_size < expected:
-            raise ValueError(f"it has {path.stat().st_size} bytes; expected {expected}")
-    return rows
+        check_size(shape, dtype, path.stat().st_size - stream.tell())
+        return FileRows(path, dtype, shape, stream.tell(), by_column)

@@ -37,7 +37,7 @@ def _banner(path: Path) -> list[str] | None:
 
 
 def read_matrix_market(
-    path: Path, *, num_nodes: int | None, weights: bool | None
+    path: Path, *, num_nodes: int | None, weights: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads a square matrix; the entry in row i and column j, from 1, is the edge i - 1 -> j - 1.
 
@@ -111,7 +111,7 @@ def read_matrix_market(
         "receivers": ends[1, kept],
         "num_nodes": rows if num_nodes is None else num_nodes,
     }
-    if weights is not False and not (values[kept] == 1).all():
+    if weights and not (values[kept] == 1).all():
         fields["edge_weight"] = values[kept]
     notes = [f"{symmetry} {field} matrix of {rows:,} rows and {entries:,} entries"]
     if not kept.all():

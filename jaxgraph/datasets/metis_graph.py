@@ -29,7 +29,7 @@ class _Header:
     has_edge_weights: bool
 
 
-def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_metis(path: Path, *, weights: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads an undirected graph; both directions of each edge are in the file.
 
     Args:
@@ -65,7 +65,7 @@ def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], dic
         "receivers": receivers,
         "num_nodes": header.num_nodes,
     }
-    if header.has_edge_weights and weights is not False:
+    if header.has_edge_weights and weights:
         fields["edge_weight"] = values[:, 1]
     notes = [f"a header ({header.num_nodes:,} nodes, {header.num_edges:,} undirected edges)"]
     if header.num_leading:

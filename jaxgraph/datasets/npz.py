@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,23 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.datasets.file_rows import read_header
+from jaxgraph.datasets.file_rows import check_size, read_header
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, reading
 from jaxgraph.datasets.limits import check_expansion
 from jaxgraph.datasets.untrusted import unpickled
 
-__all__ = ["check_pairs", "load_npy", "load_npz"]
-
-
-def load_npy(path: Path) -> np.ndarray:
-    """Reads an npy file of numbers or texts.
-
-    Raises:
-        BrokenFileError: the file is broken, or holds objects.
-    """
-    with reading(path, "an npy file"), path.open("rb") as stream:
-        shape, by_column, dtype = read_header(stream)
-        return _array(shape, by_column, dtype, stream.read())
+__all__ = ["check_pairs", "load_npz"]
 
 
 def check_pairs(shape: tuple[int, ...], read: Callable[[], np.ndarray]) -> None:
@@ -102,10 +90,7 @@ class _Npz(Mapping[str, Any]):
 
 def _array(shape: tuple[int, ...], by_column: bool, dtype: np.dtype, content: bytes) -> np.ndarray:
     """A view of bytes of a file as an array, whose header is not believed."""
-    if dtype.kind not in "biufSU":
-        raise ValueError(f"an array of {dtype}; expected numbers")
-    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content):
-        raise ValueError(f"{len(content)} bytes for an array of {dtype} {list(shape)}")
+    check_size(shape, dtype, len(content))
     found = np.frombuffer(content, dtype).reshape(shape, order="F" if by_column else "C")
     # Compiled code expects 0 or 1 in a boolean.
     return found.view(np.uint8) != 0 if dtype.kind == "b" else found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from jaxgraph import transforms
 from jaxgraph.datasets.edge_files import text_blocks
-from jaxgraph.datasets.edge_keys import Ends, Rows, ends_of
+from jaxgraph.datasets.edge_keys import Rows, StoredEdges, ends_of
 from jaxgraph.datasets.files import (
     BrokenFileError,
     MissingFileError,
@@ -26,7 +25,6 @@ from jaxgraph.graph import Graph
 __all__ = [
     "MEMBERS",
     "NAMES",
-    "Contents",
     "contents_of",
     "find_ogb",
     "load_ogb",
@@ -118,38 +116,14 @@ def read_ogb_folder(
         ValueError: a file is missing or broken, or the folder holds several graphs.
     """
     folder = Path(folder)
-    found = contents_of(
-        folder,
-        split,
-        table=_csv,
-        archive=_members,
-    )
-    senders, receivers = found.ends.read(0, found.num_edges)
-    arrays: dict[str, Any] = {k: rows[:] for k, rows in (found.nodes | found.edges).items()}
+    edges, num_nodes, nodes = contents_of(folder, split, table=_csv, archive=_members)
+    senders, receivers = edges.ends.read(0, edges.num_edges)
+    arrays: dict[str, Any] = {key: rows[:] for key, rows in {**nodes, **edges.data}.items()}
     with reading(folder, "a graph of the Open Graph Benchmark"):
         graph = Graph.from_edges(
-            senders, receivers, num_nodes=found.num_nodes, name=name or folder.name, **arrays
+            senders, receivers, num_nodes=num_nodes, name=name or folder.name, **arrays
         )
     return transforms.to_undirected(graph) if undirected else graph
-
-
-@dataclass(frozen=True)
-class Contents:
-    """The contents of a folder of the benchmark.
-
-    Args:
-        num_nodes: of the graph.
-        num_edges: of the graph.
-        ends: of all edges.
-        nodes: features, labels and masks by the names of fields of ``Graph``.
-        edges: features of edges, as "edges", where there are any.
-    """
-
-    num_nodes: int
-    num_edges: int
-    ends: Ends
-    nodes: dict[str, Rows]
-    edges: dict[str, Rows]
 
 
 def contents_of(
@@ -158,7 +132,7 @@ def contents_of(
     *,
     table: Callable[[Path, Any], Rows],
     archive: Callable[[Path], Mapping[str, Rows]],
-) -> Contents:
+) -> tuple[StoredEdges, int, dict[str, Rows]]:
     """Finds the arrays of a folder, and compares their sizes.
 
     Args:
@@ -168,7 +142,8 @@ def contents_of(
         archive: opens the arrays of an npz file.
 
     Returns:
-        The contents.
+        The edges, the number of nodes, and their features, labels and masks by the names of fields
+        of ``Graph``.
 
     Raises:
         ValueError: as ``read_ogb_folder``.
@@ -209,7 +184,9 @@ def contents_of(
             )
     found |= _masks_of(folder, split, num_nodes)
     of_edges = {"edges": found.pop("edges")} if "edges" in found else {}
-    return Contents(num_nodes, num_edges, ends_of(index, by_edge=by_edge), found, of_edges)
+    ends = ends_of(index, by_edge=by_edge)
+    edges = StoredEdges(num_edges, ends, False, of_edges, lambda edge: f"edge {edge}")
+    return edges, num_nodes, found
 
 
 def _members(path: Path) -> dict[str, Rows]:

@@ -9,21 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.datasets.edge_files import EdgeFile, open_parquet, open_text_edges
+from jaxgraph.datasets.edge_files import EdgeFile
 from jaxgraph.datasets.edge_keys import (
     HASH_SEED,
     Ends,
     Facts,
     Rows,
     StoredEdges,
-    check_text,
-    ends_of,
     read_keys,
 )
-from jaxgraph.datasets.file_rows import FileRows, npy_rows
-from jaxgraph.datasets.files import BrokenFileError, MissingFileError, UnfitOptionError, reading
+from jaxgraph.datasets.edge_list import open_edges
+from jaxgraph.datasets.file_rows import FileRows
+from jaxgraph.datasets.files import MissingFileError, UnfitOptionError, reading
 from jaxgraph.datasets.node_ids import Numbering, number_nodes, polars
-from jaxgraph.datasets.npz import check_pairs
 from jaxgraph.datasets.ogb import contents_of
 from jaxgraph.external.limits import Amounts
 from jaxgraph.external.node_files import node_data_of
@@ -34,6 +32,8 @@ from jaxgraph.external.work import StepFiles, Work
 __all__ = ["Found", "files_of", "number_source", "read_source"]
 
 _TEXT = (".csv", ".tsv", ".txt", ".edges", ".edgelist")
+_FORMS = {end + packed: "text" for end in _TEXT for packed in ("", ".gz")}
+_FORMS |= {".parquet": "Parquet", ".npy": "npy"}
 Progress = Callable[[int, int], object]
 
 
@@ -90,47 +90,35 @@ def read_source(work: Work, request: Request, amounts: Amounts, on_progress: Pro
     num_nodes = request.num_nodes
     if path.is_dir():
         request.check_unused("an OGB folder")
-        found = contents_of(
+        edges, num_nodes, of_folder = contents_of(
             path,
             request.split,
             table=lambda file, dtype: table_rows(work, file, dtype, amounts.block, on_progress),
             archive=lambda file: archive_rows(work, file, on_progress),
         )
-        num_nodes, nodes = found.num_nodes, {**found.nodes, **nodes}
-        edges = StoredEdges(found.num_edges, found.ends, False, found.edges, _place)
-    elif path.suffix.lower() == ".npy":
-        request.check_unused("npy", "relabel")
-        rows = npy_rows(path)
-        check_pairs(rows.shape, lambda: rows[:2])
-        if rows.dtype.kind not in "iu":
-            raise BrokenFileError(f"holds {rows.dtype}; expected integers")
-        by_edge = rows.shape[1] == 2
-        ends = ends_of(rows, by_edge=by_edge)
-        edges = StoredEdges(rows.shape[not by_edge], ends, False, {}, _place)
-    elif path.suffix.lower() == ".parquet":
-        request.check_unused("Parquet", "relabel", "columns", "weights")
-        source = open_parquet(path, request, amounts.edges)
-        edges, _ = _stored(work, source, request, on_progress)
-    elif path.name.lower().removesuffix(".gz").endswith(_TEXT):
-        with reading(path, "a list of edges"):
-            text = open_text_edges(path, request, amounts.block)
-        edges, facts = _stored(work, text, request, on_progress)
-        declared = check_text(text, facts, request.counts)
-        num_nodes = num_nodes if declared is None else declared
+        nodes = {**of_folder, **nodes}
     else:
-        raise UnfitOptionError(
-            f"{path}: cannot be read with a limit of memory; expected {', '.join(_TEXT)} (or one "
-            "of them with .gz), .parquet, .npy or a folder of the Open Graph Benchmark"
-        )
+        form = next((form for end, form in _FORMS.items() if path.name.lower().endswith(end)), None)
+        if form is None:
+            raise UnfitOptionError(
+                f"{path}: cannot be read with a limit of memory; expected {', '.join(_FORMS)} or a "
+                "folder of the Open Graph Benchmark"
+            )
+        with reading(path, "a list of edges"):
+            edges, _, declared = open_edges(
+                path,
+                form,
+                request,
+                lambda source: _stored(work, source, request, on_progress),
+                block=amounts.block,
+                rows=amounts.edges,
+            )
+        num_nodes = num_nodes if declared is None else declared
     if nodes and num_nodes is None:
         num_nodes = next(iter(nodes.values())).shape[0]
     if request.ignore_edge_data:
         edges = dataclasses.replace(edges, data={})
     return Found(edges, num_nodes, nodes, ids)
-
-
-def _place(edge: int) -> str:
-    return f"edge {edge}"
 
 
 def _stored(

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph.datasets import limits, untrusted
+from jaxgraph.datasets.file_rows import npy_rows
 from jaxgraph.datasets.files import BrokenFileError
-from jaxgraph.datasets.npz import load_npy, load_npz
+from jaxgraph.datasets.npz import load_npz
 
 
 def read(path: Path) -> untrusted.Data:
@@ -242,7 +243,7 @@ def test_a_header_is_not_believed(tmp_path: Path, descr: str, shape: str, conten
     with zipfile.ZipFile(path) as archive:
         (tmp_path / "array.npy").write_bytes(archive.read("value.npy"))
     with pytest.raises(BrokenFileError, match=r"array.npy: cannot be read as"):
-        load_npy(tmp_path / "array.npy")
+        npy_rows(tmp_path / "array.npy")
 
 
 def test_an_archive_out_of_proportion_is_refused_before_it_is_read(
