@@ -6,7 +6,6 @@ from jaxgraph.datasets.files import (
     AmbiguousFileError,
     BrokenFileError,
     MissingFileError,
-    MissingPackageError,
 )
 from jaxgraph.datasets.frames import from_pandas
 from jaxgraph.datasets.generators import chung_lu, random_graph, rmat, stochastic_block_model
@@ -23,7 +22,6 @@ __all__ = [
     "AmbiguousFileError",
     "BrokenFileError",
     "MissingFileError",
-    "MissingPackageError",
     "ReadReport",
     "chung_lu",
     "from_networkx",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jaxgraph.datasets.files import AmbiguousFileError, UnfitOptionError, option_advice
 from jaxgraph.datasets.node_ids import trimmed
 
-__all__ = ["Column", "EdgeColumns", "choose_columns", "names_edges"]
+__all__ = ["Choices", "Column", "EdgeColumns", "choose_columns", "names_edges"]
 
 Column = str | int
 
@@ -39,10 +39,33 @@ class EdgeColumns:
     weight: int | None = None
     is_weight_named: bool = False
 
-    def ignored(self, num_columns: int) -> tuple[int, ...]:
-        """Returns the positions of all other columns."""
-        used = (self.sender, self.receiver, self.weight)
-        return tuple(column for column in range(num_columns) if column not in used)
+    @property
+    def used(self) -> tuple[int, ...]:
+        """The positions of the columns that are read."""
+        ends = (self.sender, self.receiver)
+        return ends if self.weight is None else (*ends, self.weight)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The caller's decisions about a list of edges, as of `read_edge_list`; None: it decides."""
+
+    num_nodes: int | None = None
+    separator: str | None = None
+    header: bool | None = None
+    counts: bool | None = None
+    columns: tuple[Column, Column] | None = None
+    weights: Column | bool | None = None
+    relabel: bool | None = None
+
+    def check_unused(self, form: str, *used: str) -> None:
+        """Refuses a choice that does not apply to a format other than text."""
+        for name in ("separator", "header", "counts", "columns", "weights", "relabel"):
+            value = getattr(self, name)
+            if value is not None and name not in used:
+                raise UnfitOptionError(
+                    f"{name}: got {value!r}, and a file in {form} leaves no such choice."
+                )
 
 
 def choose_columns(

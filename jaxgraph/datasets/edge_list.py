@@ -6,7 +6,8 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,27 +15,33 @@ from typing import Any
 import numpy as np
 
 from jaxgraph import transforms
-from jaxgraph.datasets.edge_columns import Column, EdgeColumns, choose_columns
+from jaxgraph.datasets.edge_columns import Choices, Column
+from jaxgraph.datasets.edge_files import EdgeFile, TextFile, open_parquet, open_text_edges
+from jaxgraph.datasets.edge_keys import (
+    Facts,
+    StoredEdges,
+    check_text,
+    ends_of,
+    stored_in_memory,
+)
+from jaxgraph.datasets.file_rows import npy_rows
 from jaxgraph.datasets.files import (
     AmbiguousFileError,
     BrokenFileError,
     MissingFileError,
-    MissingPackageError,
     UnfitOptionError,
     option_advice,
     reading,
 )
 from jaxgraph.datasets.matrix_market import is_matrix_market, read_matrix_market
 from jaxgraph.datasets.metis_graph import is_like_metis, read_metis
-from jaxgraph.datasets.node_ids import ids_of_numbers
-from jaxgraph.datasets.npz import check_pairs, load_npy, load_npz
+from jaxgraph.datasets.node_ids import number_nodes
+from jaxgraph.datasets.npz import check_pairs, load_npz
 from jaxgraph.datasets.read_report import ReadReport
-from jaxgraph.datasets.table_edges import read_parquet
-from jaxgraph.datasets.text_edges import check_counts, is_empty_column, read_text_edges
-from jaxgraph.datasets.text_layout import find_layout
+from jaxgraph.datasets.text_layout import Layout
 from jaxgraph.graph import Graph
 
-__all__ = ["FORMATS", "SUFFIXES", "naming", "read_edge_list"]
+__all__ = ["FORMATS", "SUFFIXES", "fields_of", "naming", "open_edges", "read_edge_list"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,39 +67,10 @@ SUFFIXES = tuple(_FORMAT_OF_SUFFIX)
 FORMATS = tuple(dict.fromkeys(_FORMAT_OF_SUFFIX.values()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Choices:
-    """The caller's decisions about a file; None: the file decides."""
-
-    num_nodes: int | None
-    separator: str | None
-    header: bool | None
-    counts: bool | None
-    columns: tuple[Column, Column] | None
-    weights: Column | bool | None
-    relabel: bool | None
-
-    def check_unused(self, form: str, *used: str) -> None:
-        """Refuses a choice that does not apply to a format other than text."""
-        for name in ("separator", "header", "counts", "columns", "weights", "relabel"):
-            value = getattr(self, name)
-            if value is not None and name not in used:
-                raise UnfitOptionError(
-                    f"{name}: got {value!r}, and a {form} file leaves no such choice."
-                )
-        if form != "Parquet" and self.weights not in (None, False):
-            raise UnfitOptionError(
-                f"weights: got {self.weights!r}; expected False, to leave out the weights of a "
-                f"{form} file, or None."
-            )
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Arguments of ``Graph.from_edges``, and of the report."""
-
-    fields: dict[str, Any]
-    facts: dict[str, Any] = field(default_factory=dict)
+# Arguments of ``Graph.from_edges``, and facts of the report.
+_Found = tuple[dict[str, Any], dict[str, Any]]
+_BLOCK, _ROWS = 1 << 26, 1 << 24
+"""Bytes of a text and rows of a table that are parsed at once."""
 
 
 def read_edge_list(
@@ -120,7 +98,7 @@ def read_edge_list(
       holds weights, unless it is empty.
     - MatrixMarket (``.mtx``, and any text that begins as one): the entry [i, j] is an edge.
     - METIS (``.graph``, ``.metis``): a line of neighbours for each node, from 1.
-    - Parquet (``.parquet``, with pyarrow installed): columns by name, as in a text.
+    - Parquet (``.parquet``): columns by name, as in a text.
     - ``.npy``: int [num_edges, 2], or [2, num_edges] of other than two or three edges.
     - ``.npz``: arrays named as the arguments of ``Graph.from_edges``, at least senders and
       receivers.
@@ -152,14 +130,13 @@ def read_edge_list(
     Raises:
         AmbiguousFileError: the file has several readings; the message names the arguments that
             decide.
-        MissingPackageError: the file is Parquet, and pyarrow is not installed.
         ValueError: the file is missing or broken, or an argument does not fit it.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; expected a list of edges.")
     form = _format(path, format)
-    choices = _Choices(
+    choices = Choices(
         num_nodes=num_nodes,
         separator=separator,
         header=header,
@@ -172,18 +149,18 @@ def read_edge_list(
         # Some collections name MatrixMarket files as text files.
         if form == "text" and is_matrix_market(path):
             form = "MatrixMarket"
-        found = _READERS[form](path, choices)
+        found, facts = _READERS[form](path, choices)
         given = {"num_nodes": num_nodes, "name": name}
-        fields = {"name": path.name.split(".")[0]} | found.fields
-        fields |= {key: value for key, value in given.items() if value is not None}
-        graph = _graph(fields)
+        arguments = {"name": path.name.split(".")[0]} | found
+        arguments |= {key: value for key, value in given.items() if value is not None}
+        graph = _graph(arguments)
     report = ReadReport(
         path=path,
         format=form,
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,
         relabelled=graph.node_names is not None,
-        **found.facts,
+        **facts,
     )
     logger.info("%s", report)
     if on_report is not None:
@@ -191,9 +168,9 @@ def read_edge_list(
     return transforms.to_undirected(graph) if undirected else graph
 
 
-def _graph(fields: dict[str, Any]) -> Graph:
+def _graph(arguments: dict[str, Any]) -> Graph:
     try:
-        return Graph.from_edges(**fields)
+        return Graph.from_edges(**arguments)
     except ValueError as error:
         raise BrokenFileError(str(error)) from error
 
@@ -203,7 +180,7 @@ def naming(path: Path) -> Iterator[None]:
     """Puts the file's name before messages about its content."""
     try:
         yield
-    except (AmbiguousFileError, BrokenFileError, MissingPackageError, UnfitOptionError) as error:
+    except (AmbiguousFileError, BrokenFileError, UnfitOptionError) as error:
         if str(error).startswith(str(path)):
             raise
         raise type(error)(f"{path}: {str(error).rstrip('.')}.") from error
@@ -211,158 +188,174 @@ def naming(path: Path) -> Iterator[None]:
 
 def _format(path: Path, wanted: str | None) -> str:
     if wanted is not None:
-        form = next((form for form in FORMATS if form.lower() == wanted.lower()), None)
-        if form is None:
+        known = {form.lower(): form for form in FORMATS}
+        if wanted.lower() not in known:
             raise ValueError(f"format: got {wanted!r}; expected one of {', '.join(FORMATS)}.")
-    else:
-        suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
-        if suffix is None:
-            raise ValueError(
-                f"{path}: the suffix is none of {', '.join(SUFFIXES)}; pass format='text' (on the "
-                "command line --option format=text) if it is a list of edges, or another format: "
-                f"{', '.join(FORMATS)}."
-            )
-        form = _FORMAT_OF_SUFFIX[suffix]
-    return form
+        return known[wanted.lower()]
+    suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
+    if suffix is None:
+        raise ValueError(
+            f"{path}: the suffix is none of {', '.join(SUFFIXES)}; "
+            "pass format='text' (on the command line --option format=text) if it is a list of "
+            f"edges, or another format: {', '.join(FORMATS)}."
+        )
+    return _FORMAT_OF_SUFFIX[suffix]
 
 
-def _from_text(path: Path, choices: _Choices) -> _Found:
+def _from_text(path: Path, choices: Choices) -> _Found:
     try:
-        return _from_lines(path, choices)
+        return _from_edges(path, choices, "text")
     except (AmbiguousFileError, BrokenFileError) as error:
         if not is_like_metis(path):
             raise
         raise type(error)(f"{str(error).rstrip('.')}. {_METIS_ADVICE}") from error
-    except UnicodeDecodeError as error:
-        raise BrokenFileError(
-            f"holds bytes that are not {error.encoding}; convert it first, as with "
-            f"'iconv -f latin1 -t utf-8 {path.name}', or fetch it again"
-        ) from error
 
 
-def _from_lines(path: Path, choices: _Choices) -> _Found:
-    layout = find_layout(
-        path, separator=choices.separator, header=choices.header, counts=choices.counts
-    )
-    columns = choose_columns(
-        layout.names, layout.num_columns, columns=choices.columns, weights=choices.weights
-    )
-    notes: list[str] = []
-    third = columns.weight
-    if third is not None and not columns.is_weight_named and is_empty_column(path, layout, third):
-        columns = replace(columns, weight=None)
-        notes.append(f"column {third} is empty")
-    edges = read_text_edges(
-        path, layout, columns, relabel=choices.relabel, num_nodes=choices.num_nodes
-    )
-    declared = check_counts(layout, edges, choices.counts)
-    is_first_unsure = choices.counts is None and layout.names is None and layout.counts is None
-    follow = edges.ids.senders.size - 1
+def open_edges(
+    path: Path,
+    form: str,
+    choices: Choices,
+    stored: Callable[[EdgeFile], tuple[StoredEdges, Facts]],
+    *,
+    block: int,
+    rows: int,
+) -> tuple[StoredEdges, EdgeFile | None, int | None]:
+    """Reads a text, a Parquet file or an npy file of edges.
+
+    Args:
+        path: the file.
+        form: "text", "Parquet" or "npy".
+        choices: the caller's decisions.
+        stored: reads all edges into memory or into files.
+        block: bytes of a text that are parsed at once.
+        rows: of a Parquet file that are read at once.
+
+    Returns:
+        The edges; what they were read from, unless they are still there (npy); and the number of
+        nodes that a line of counts declares, or None.
+
+    Raises:
+        ValueError: the file is broken or ambiguous, or a choice does not fit it.
+    """
+    if form == "text":
+        text = open_text_edges(path, choices, block)
+        edges, facts = stored(text)
+        return edges, text, check_text(text, facts, choices.counts)
+    if form == "Parquet":
+        choices.check_unused(form, "columns", "weights", "relabel")
+        table = open_parquet(path, choices, rows)
+        return stored(table)[0], table, None
+    choices.check_unused(form, "relabel")
+    pairs = npy_rows(path)
+    check_pairs(pairs.shape, lambda: pairs[:2])
+    if pairs.dtype.kind not in "iu":
+        raise BrokenFileError(f"holds {pairs.dtype}; expected integers")
+    by_edge = pairs.shape[1] == 2
+    ends = ends_of(pairs, by_edge=by_edge)
+    edges = StoredEdges(pairs.shape[not by_edge], ends, False, {}, lambda edge: f"edge {edge}")
+    return edges, None, None
+
+
+def _from_edges(path: Path, choices: Choices, form: str) -> _Found:
+    stored = partial(stored_in_memory, relabel=choices.relabel)
+    edges, source, declared = open_edges(path, form, choices, stored, block=_BLOCK, rows=_ROWS)
+    if choices.num_nodes is None:
+        choices = replace(choices, num_nodes=declared)
+    facts = {} if source is None else _column_facts(source)
+    if isinstance(source, TextFile):
+        facts |= _text_facts(path, source.layout, edges.num_edges, choices.counts)
+    return fields_of(edges, choices), facts
+
+
+def _text_facts(path: Path, layout: Layout, num_edges: int, counts: bool | None) -> dict[str, Any]:
+    is_first_unsure = counts is None and layout.names is None and layout.counts is None
+    follow = num_edges - 1
     if is_first_unsure and layout.first_row[0] == str(follow) and is_like_metis(path):
         raise AmbiguousFileError(
             f"the first line, {' '.join(layout.first_row)!r}, may be an edge, or may say that "
             f"{follow} nodes follow. If it is an edge, {option_advice('counts=False')}"
         )
-    fields: dict[str, Any] = {
-        "senders": edges.ids.senders,
-        "receivers": edges.ids.receivers,
-        "edge_weight": edges.weights,
-        "node_names": edges.ids.names,
-    }
-    if declared is not None:
-        fields["num_nodes"] = declared
-    facts = _column_facts(columns, layout.names, layout.num_columns) | {
+    notes, declared = (), layout.counts or layout.commented_counts
+    if declared is not None and declared == layout.commented_counts and declared[1] != num_edges:
+        notes = (f"a comment declares {declared[1]:,} edges, and there are {num_edges:,}",)
+        logger.warning("%s: %s.", path, notes[0])
+    return {
         "separator": layout.separator,
         "num_comments": layout.num_comments,
-        "declared_counts": layout.counts or layout.commented_counts,
+        "declared_counts": declared,
+        "notes": notes,
     }
-    if layout.counts is None and layout.commented_counts is not None:
-        num_edges = layout.commented_counts[1]
-        if num_edges != edges.ids.senders.size:
-            notes.append(f"a comment declares {num_edges:,} edges, which are not all here")
-            logger.warning(
-                "%s: a comment declares %d edges, and there are %d.",
-                path,
-                num_edges,
-                edges.ids.senders.size,
-            )
-    return _Found(fields, facts | {"notes": tuple(notes)})
 
 
-def _column_facts(
-    columns: EdgeColumns, names: tuple[str, ...] | None, num_columns: int
-) -> dict[str, Any]:
-    def shown(position: int) -> Column:
-        return position if names is None else names[position]
-
+def _column_facts(source: EdgeFile) -> dict[str, Any]:
+    names, columns = source.names, source.columns
+    used = [names[position] for position in columns.used]
     return {
-        "header": names,
-        "columns": (shown(columns.sender), shown(columns.receiver)),
-        "weight_column": None if columns.weight is None else shown(columns.weight),
-        "ignored_columns": tuple(shown(column) for column in columns.ignored(num_columns)),
+        "header": None if isinstance(names, range) else names,
+        "columns": tuple(used[:2]),
+        "weight_column": None if columns.weight is None else used[2],
+        "ignored_columns": tuple(names[x] for x in range(len(names)) if x not in columns.used),
     }
 
 
-def _from_matrix_market(path: Path, choices: _Choices) -> _Found:
-    choices.check_unused("MatrixMarket", "weights")
-    weights = False if choices.weights is False else None
-    fields, notes = read_matrix_market(path, num_nodes=choices.num_nodes, weights=weights)
-    return _Found(fields, {"notes": notes})
+def _from_matrix_market(path: Path, choices: Choices) -> _Found:
+    keep = _check_only_weights(choices, "MatrixMarket")
+    return read_matrix_market(path, num_nodes=choices.num_nodes, weights=keep)
 
 
-def _from_metis(path: Path, choices: _Choices) -> _Found:
-    choices.check_unused("METIS", "weights")
-    fields, notes = read_metis(path, weights=False if choices.weights is False else None)
-    return _Found(fields, {"notes": notes})
+def _from_metis(path: Path, choices: Choices) -> _Found:
+    return read_metis(path, weights=_check_only_weights(choices, "METIS"))
 
 
-def _from_parquet(path: Path, choices: _Choices) -> _Found:
-    choices.check_unused("Parquet", "columns", "weights", "relabel")
-    fields, names, columns = read_parquet(
-        path,
-        columns=choices.columns,
-        weights=choices.weights,
+def _check_only_weights(choices: Choices, form: str) -> bool:
+    """Whether weights are kept; refuses all other choices."""
+    choices.check_unused(form, "weights")
+    if choices.weights not in (None, False):
+        raise UnfitOptionError(
+            f"weights: got {choices.weights!r}; expected False, to leave them out, or None."
+        )
+    return choices.weights is None
+
+
+def fields_of(edges: StoredEdges, choices: Choices) -> dict[str, Any]:
+    """Numbers the nodes of edges, and returns arguments of ``Graph.from_edges``."""
+    numbering = number_nodes(
+        edges,
         relabel=choices.relabel,
         num_nodes=choices.num_nodes,
+        may_be_sparse=choices.relabel is False,
     )
-    return _Found(fields, _column_facts(columns, names, len(names)))
+    ends = edges.ends.read(0, edges.num_edges)
+    (senders, _), (receivers, _) = map(numbering.rows_of, ends)
+    found: dict[str, Any] = {"senders": senders, "receivers": receivers}
+    if choices.num_nodes is not None:
+        found["num_nodes"] = choices.num_nodes
+    found |= {name: rows[:] for name, rows in edges.data.items()}
+    return found if numbering.names is None else found | {"node_names": numbering.names}
 
 
-def _from_npy(path: Path, choices: _Choices) -> _Found:
-    choices.check_unused("npy", "relabel")
-    pairs = load_npy(path)
-    check_pairs(pairs.shape, lambda: pairs)
-    senders, receivers = np.array(pairs.T if pairs.shape[1] == 2 else pairs)
-    if senders.dtype.kind in "iu":
-        ids = ids_of_numbers(
-            senders, receivers, relabel=choices.relabel, num_nodes=choices.num_nodes
-        )
-        return _Found({"senders": ids.senders, "receivers": ids.receivers, "node_names": ids.names})
-    return _Found({"senders": senders, "receivers": receivers})
-
-
-def _from_npz(path: Path, choices: _Choices) -> _Found:
+def _from_npz(path: Path, choices: Choices) -> _Found:
     choices.check_unused("npz")
-    fields = {
+    found = {
         key: value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
         for key, value in load_npz(path).items()
     }
     known = list(inspect.signature(Graph.from_edges).parameters)
-    missing = [key for key in ("senders", "receivers") if key not in fields]
-    unknown = [key for key in fields if key not in known]
+    missing = [key for key in ("senders", "receivers") if key not in found]
+    unknown = [key for key in found if key not in known]
     if missing or unknown:
         wrong = f"no array {missing[0]}" if missing else f"an array {unknown[0]}"
         raise BrokenFileError(f"has {wrong}; expected arrays named {', '.join(known)}")
-    return _Found(fields)
+    return found, {}
 
 
-_READERS: Mapping[str, Callable[[Path, _Choices], _Found]] = MappingProxyType(
+_READERS: Mapping[str, Callable[[Path, Choices], _Found]] = MappingProxyType(
     {
         "text": _from_text,
         "MatrixMarket": _from_matrix_market,
         "METIS": _from_metis,
-        "Parquet": _from_parquet,
-        "npy": _from_npy,
+        "Parquet": partial(_from_edges, form="Parquet"),
+        "npy": partial(_from_edges, form="npy"),
         "npz": _from_npz,
     }
 )

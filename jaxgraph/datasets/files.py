@@ -11,7 +11,6 @@ __all__ = [
     "AmbiguousFileError",
     "BrokenFileError",
     "MissingFileError",
-    "MissingPackageError",
     "UnfitOptionError",
     "data_folder",
     "find_file",
@@ -32,10 +31,6 @@ class BrokenFileError(ValueError):
     """A file's content does not follow its format."""
 
 
-class MissingPackageError(ImportError, ValueError):
-    """The package that reads a file's format is not installed."""
-
-
 class UnfitOptionError(ValueError):
     """An argument asks for something that the file does not have."""
 
@@ -49,7 +44,6 @@ _EXPLAINED = (
     AmbiguousFileError,
     BrokenFileError,
     MissingFileError,
-    MissingPackageError,
     UnfitOptionError,
 )
 
@@ -148,13 +142,20 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         yield
     except _EXPLAINED:
         raise
+    except UnicodeDecodeError as error:
+        raise BrokenFileError(
+            f"{path}: holds bytes that are not {error.encoding}; convert it first, as with "
+            f"'iconv -f latin1 -t utf-8 {path.name}', or fetch it again."
+        ) from error
     except MemoryError as error:
         raise BrokenFileError(
             f"{path}: asks for more memory than there is ({error}). It may be damaged; fetch it "
             "again, or read it on a machine with more."
         ) from error
-    # A reader raises arbitrary errors on arbitrary bytes. They become the cause.
-    except Exception as error:
+    # A reader raises arbitrary errors on arbitrary bytes, Polars panics. They become the cause.
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
         advice = "It may be truncated or of another format; fetch it again."
         if isinstance(error, PermissionError):

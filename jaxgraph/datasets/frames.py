@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxgraph.datasets.edge_columns import Column
-from jaxgraph.datasets.node_ids import trimmed
-from jaxgraph.datasets.table_edges import edges_of_table
+from jaxgraph.datasets.edge_columns import Choices, Column, choose_columns
+from jaxgraph.datasets.edge_files import TableFile, not_flat
+from jaxgraph.datasets.edge_keys import stored_in_memory
+from jaxgraph.datasets.edge_list import fields_of
+from jaxgraph.datasets.node_ids import polars, trimmed
 from jaxgraph.graph import Graph
 from jaxgraph.graph_arrays import NODE_FIELDS, has_index, is_by_position
 from jaxgraph.kinds import kind_of
@@ -65,20 +67,48 @@ def from_pandas(
             "edge."
         )
     is_looked_up = node_names is not None and relabel is not False
-    found, _ = edges_of_table(
-        [str(name) for name in frame.columns],
-        lambda position: frame.iloc[:, position].to_numpy(),
+    choices = Choices(
         columns=columns,
         weights=weights,
         relabel=True if is_looked_up else relabel,
         num_nodes=None if is_looked_up else fields.get("num_nodes"),
     )
+    found = fields_of(stored_in_memory(_table(frame, choices), choices.relabel)[0], choices)
     if is_looked_up:
         found |= _looked_up(found, np.asarray(node_names))
     elif node_names is not None:
         found["node_names"] = node_names
     by_occurrence = node_names is None and _are_texts(found.get("node_names"))
     return Graph.from_edges(**(found | _in_row_order(fields, found, frame, by_occurrence)))
+
+
+def _table(frame: pd.DataFrame, choices: Choices) -> TableFile:
+    """The columns of a frame that are read."""
+    names = tuple(map(str, frame.columns))
+    chosen = choose_columns(names, len(names), columns=choices.columns, weights=choices.weights)
+    pl = polars()
+    # Two columns of a frame may have one name.
+    columns = {str(at): _series(names[at], frame.iloc[:, at].to_numpy()) for at in chosen.used}
+    return TableFile(pl.DataFrame(columns).lazy(), chosen, names, len(frame), max(len(frame), 1))
+
+
+def _series(name: str, cells: np.ndarray) -> Any:
+    """A column as numbers or texts; one with a list or a struct in a row is refused."""
+    pl = polars()
+    if cells.dtype.kind in "iuf":
+        return pl.Series(cells)
+    for row, cell in enumerate(cells):
+        if isinstance(cell, list | dict | set | np.ndarray):
+            raise not_flat(f"row {row}: column {name!r} holds {cell!r}", name)
+    return pl.Series([None if _is_missing(cell) else str(cell) for cell in cells], dtype=pl.String)
+
+
+def _is_missing(value: Any) -> bool:
+    """Tells whether a cell is None, NaN or pandas' NA, which equals nothing, not even itself."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:
+        return True
 
 
 def _are_texts(names: Any) -> bool:

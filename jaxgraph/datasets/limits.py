@@ -10,7 +10,7 @@ from typing import IO, cast
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["check_expansion", "dense", "features_of", "largest_expansion", "opened", "opened_text"]
+__all__ = ["check_expansion", "dense", "features_of", "largest_expansion", "opened"]
 
 _EXPANSION = 200
 """The largest ratio of expanded to compressed size. Data sets of the field have up to 100."""
@@ -120,18 +120,6 @@ def opened(path: Path) -> IO[bytes]:
     if packed or path.suffix == ".gz":
         return io.BufferedReader(_Bounded(cast(IO[bytes], gzip.open(path)), path), _BUFFER)
     return path.open("rb")
-
-
-def opened_text(path: Path) -> IO[str]:
-    """Opens a text in UTF-8 as ``opened`` does.
-
-    Args:
-        path: the file.
-
-    Returns:
-        A stream of text.
-    """
-    return io.TextIOWrapper(opened(path), encoding="utf-8")
 
 
 class _Bounded(io.RawIOBase):

@@ -7,8 +7,8 @@ from pathlib import Path
 from jaxgraph import transforms
 from jaxgraph.datasets.files import BrokenFileError, reading, require_file
 from jaxgraph.datasets.limits import dense
-from jaxgraph.datasets.mat5 import load_sparse
 from jaxgraph.datasets.sparse import places_of_entries
+from jaxgraph.datasets.untrusted import load_sparse
 from jaxgraph.graph import Graph
 
 __all__ = ["NAMES", "load_matlab"]
@@ -51,7 +51,7 @@ def load_matlab(
     """
     file_name, origin = _FILES[name]
     path = require_file(folder, file_name, origin=origin)
-    members = load_sparse(path, ("network", "group"))
+    members = load_sparse(path)
     for key in ("network", "group"):
         if key not in members:
             raise BrokenFileError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from array import array
 from collections.abc import Iterator
@@ -17,23 +18,18 @@ from jaxgraph.datasets.text_layout import open_text
 __all__ = ["is_like_metis", "read_metis"]
 
 _COMMENT = "%"
+_HEADER = re.compile(r"(0*[1-9]\d{,17}) (\d{1,18})(?: ([01]{1,3})(?: (\d{1,18}))?)?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class _Header:
     num_nodes: int
     num_edges: int
-    has_sizes: bool
-    num_node_weights: int
+    num_leading: int  # numbers on a line before the first neighbour
     has_edge_weights: bool
 
-    @property
-    def num_leading(self) -> int:
-        """The count of numbers on a line before the first neighbour."""
-        return self.has_sizes + self.num_node_weights
 
-
-def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+def read_metis(path: Path, *, weights: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads an undirected graph; both directions of each edge are in the file.
 
     Args:
@@ -41,7 +37,7 @@ def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tup
         weights: False ignores weights of edges.
 
     Returns:
-        Arguments of ``Graph.from_edges``, and notes for the report. Sizes and weights of nodes are
+        Arguments of ``Graph.from_edges``, and facts of the report. Sizes and weights of nodes are
         ignored.
 
     Raises:
@@ -69,12 +65,12 @@ def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tup
         "receivers": receivers,
         "num_nodes": header.num_nodes,
     }
-    if header.has_edge_weights and weights is not False:
+    if header.has_edge_weights and weights:
         fields["edge_weight"] = values[:, 1]
     notes = [f"a header ({header.num_nodes:,} nodes, {header.num_edges:,} undirected edges)"]
     if header.num_leading:
         notes.append("weights and sizes of nodes left out")
-    return fields, tuple(notes)
+    return fields, {"notes": tuple(notes)}
 
 
 def is_like_metis(path: Path) -> bool:
@@ -104,28 +100,16 @@ def _read(path: Path) -> tuple[_Header, array[int], array[Any]]:
 
 def _header(line: str, number: int) -> _Header:
     cells = line.split()
-    flags = cells[2].zfill(3) if len(cells) > 2 else "000"
-    is_well_formed = (
-        2 <= len(cells) <= 4
-        and all(cell.isdecimal() and len(cell) < 19 for cell in cells)
-        and len(flags) == 3
-        and set(flags) <= {"0", "1"}
-        and int(cells[0]) > 0
-    )
-    if not is_well_formed:
+    found = _HEADER.fullmatch(" ".join(cells))
+    if found is None:
         raise BrokenFileError(
             f"line {number}: {line.strip()[:80]!r} is no header of METIS; expected numbers of "
             "nodes and edges, then perhaps flags as 011 and the number of weights of a node. If it "
             "is a list of edges, pass format='text' (on the command line --option format=text)"
         )
-    num_weights = int(cells[3]) if len(cells) > 3 else int(flags[1])
-    return _Header(
-        num_nodes=int(cells[0]),
-        num_edges=int(cells[1]),
-        has_sizes=flags[0] == "1",
-        num_node_weights=num_weights if flags[1] == "1" else 0,
-        has_edge_weights=flags[2] == "1",
-    )
+    flags = (found[3] or "").zfill(3)
+    weights = int(found[4] or 1) if flags[1] == "1" else 0
+    return _Header(int(found[1]), int(found[2]), int(flags[0]) + weights, flags[2] == "1")
 
 
 def _numbers(lines: Iterator[tuple[int, str]], header: _Header) -> tuple[array[int], array[Any]]:
@@ -140,22 +124,23 @@ def _numbers(lines: Iterator[tuple[int, str]], header: _Header) -> tuple[array[i
                 )
             continue
         # Python would parse "1_0" as a number.
-        cells = line.replace("_", "?").split()[header.num_leading :]
-        if len(line.split()) < header.num_leading or len(cells) % width:
+        cells = line.replace("_", "?").split()
+        own = cells[header.num_leading :]
+        if len(cells) < header.num_leading or len(own) % width:
             raise BrokenFileError(
-                f"line {number}: has {len(line.split())} numbers, too few; expected "
-                f"{header.num_leading} of the node, then {width} for each neighbour, as the first "
-                "line declares"
+                f"line {number}: has {len(cells)} numbers, too few; expected {header.num_leading} "
+                f"of the node, then {width} for each neighbour, as the first line declares"
             )
         try:
-            numbers.extend(map(convert, cells))
+            values = list(map(convert, own))
+            numbers.extend(values)
         except (OverflowError, ValueError) as error:
             raise BrokenFileError(f"line {number}: {error}") from error
-        for neighbour in numbers[len(numbers) - len(cells) :: width]:
+        for neighbour in values[::width]:
             if not 1 <= neighbour <= header.num_nodes or neighbour != int(neighbour):
                 raise BrokenFileError(
                     f"line {number}: has neighbour {neighbour:g}; expected whole numbers from 1 to "
                     f"{header.num_nodes}"
                 )
-        degrees.append(len(cells) // width)
+        degrees.append(len(own) // width)
     return degrees, numbers

@@ -1,28 +1,30 @@
-"""Maps the node ids of files, numbers or names, to rows from 0."""
+"""Node ids of files, numbers or names: their texts, and the row from 0 of each."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, option_advice
+
+if TYPE_CHECKING:
+    from jaxgraph.datasets.edge_keys import StoredEdges
 
 __all__ = [
     "BLANK",
     "MINUS",
     "NUMBER",
     "WHOLE",
-    "NodeIds",
-    "check_all_named",
-    "check_dense",
-    "check_name_width",
-    "ids_of_numbers",
-    "ids_of_texts",
+    "Numbering",
+    "check_num_nodes",
     "is_number",
-    "number",
+    "number_nodes",
+    "polars",
     "trimmed",
 ]
 
@@ -32,29 +34,22 @@ _NODES_PER_EDGE_ALLOWED = 16
 # Names are stored with a fixed width; a few long ones must not make all of them long.
 _NAME_BYTES_ALWAYS_ALLOWED = 1 << 28
 _NAME_WASTE_ALLOWED = 16
+_BYTES_OF_A_NAME = 200
+_HASHES = 1 << 64
+_ROWS_AT_ONCE = 1 << 16
 
-_SPAN_OF_TABLE = 4
 _LONGEST_NUMBER = 64
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 BLANK = " \t\r\n\v\f\u00a0\u2009\u202f\u3000\ufeff\u200b\u200c\u200d\u2060"
 MINUS = "\u2212"
-_NOT_FINITE = ("nan", "inf", "infinity")
 
 
-@dataclass(frozen=True)
-class NodeIds:
-    """Edges whose ids are rows.
+def polars() -> Any:
+    """Imports Polars where it is used: that takes a third of a second."""
+    import polars as found
 
-    Args:
-        senders: int [num_edges].
-        receivers: int [num_edges].
-        names: [num_nodes], the id in the file of each row, or None where ids are rows.
-    """
-
-    senders: np.ndarray
-    receivers: np.ndarray
-    names: np.ndarray | None = None
+    return found
 
 
 def trimmed(text: str) -> str:
@@ -67,74 +62,8 @@ def is_number(text: str) -> bool:
     return len(text) <= _LONGEST_NUMBER and (NUMBER.fullmatch(text.replace(MINUS, "-")) is not None)
 
 
-def number(text: str) -> float:
-    """Parses a number.
-
-    Args:
-        text: trimmed.
-
-    Returns:
-        The number; NaN and infinities for their names.
-
-    Raises:
-        ValueError: it is no number.
-    """
-    if is_number(text) or text.lower().lstrip("+-") in _NOT_FINITE:
-        return float(text.replace(MINUS, "-"))
-    raise ValueError(f"{text[:80]!r} is no number")
-
-
-def ids_of_numbers(
-    senders: np.ndarray, receivers: np.ndarray, *, relabel: bool | None, num_nodes: int | None
-) -> NodeIds:
-    """Reads whole numbers as rows, or relabels them in ascending order.
-
-    Args:
-        senders: int [num_edges].
-        receivers: int [num_edges].
-        relabel: whether to relabel; None keeps the ids, and refuses ids that are too sparse.
-        num_nodes: the number of nodes that the caller gave, or None.
-
-    Returns:
-        The edges.
-
-    Raises:
-        AmbiguousFileError: `relabel` and `num_nodes` are None, and the largest id would make a
-            graph of more than 2**20 nodes and more than 16 per edge.
-    """
-    if relabel:
-        names, rows = _relabelled(np.concatenate([senders, receivers]))
-        check_all_named(names.size, num_nodes)
-        return NodeIds(rows[: senders.size], rows[senders.size :], names)
-    if relabel is None and num_nodes is None and senders.size:
-        check_dense(max(int(senders.max()), int(receivers.max())), senders.size)
-    return NodeIds(senders, receivers)
-
-
-def _relabelled(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct ids in ascending order, and the position of each id among them."""
-    smallest, largest = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
-    if largest - smallest >= _SPAN_OF_TABLE * ids.size:
-        names, rows = np.unique(ids, return_inverse=True)
-        return names, rows.reshape(-1)
-    # A table of all possible ids takes a tenth of the time of sorting.
-    offsets = ids - ids.dtype.type(smallest)
-    is_there = np.zeros(largest - smallest + 1, bool)
-    is_there[offsets] = True
-    names = np.flatnonzero(is_there).astype(ids.dtype) + ids.dtype.type(smallest)
-    return names, (np.cumsum(is_there) - 1)[offsets]
-
-
 def check_num_nodes(num_nodes: int, num_edges: int) -> None:
-    """Refuses a file's header that declares far more nodes than the file has edges.
-
-    Args:
-        num_nodes: number of nodes that the header declares.
-        num_edges: number of edges that the file holds.
-
-    Raises:
-        AmbiguousFileError: there would be more than 2**20 nodes, and more than 16 per edge.
-    """
+    """Raises AmbiguousFileError where a header declares far more nodes than there are edges."""
     if num_nodes > max(_NODES_ALWAYS_ALLOWED, _NODES_PER_EDGE_ALLOWED * num_edges):
         raise AmbiguousFileError(
             f"declares {num_nodes:,} nodes for {num_edges:,} edges, so that nearly all nodes would "
@@ -142,7 +71,111 @@ def check_num_nodes(num_nodes: int, num_edges: int) -> None:
         )
 
 
-def check_dense(largest: int, num_edges: int) -> None:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Numbering:
+    """The row of each key.
+
+    Args:
+        num_nodes: the number of rows.
+        keys: sorted [num_nodes]; None: keys are rows.
+        rows: int32 [num_nodes], the row of each key; None: its position.
+        names: str or int [num_nodes] by row; None: rows have no names.
+    """
+
+    num_nodes: int
+    keys: np.ndarray | None = None
+    rows: np.ndarray | None = None
+    names: np.ndarray | None = None
+
+    def rows_of(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Finds the rows of some keys.
+
+        Args:
+            keys: [edges].
+
+        Returns:
+            int [edges], and bool [edges], which keys have no row; None: all have one.
+        """
+        if self.keys is None:
+            unknown = (keys < 0) | (keys >= self.num_nodes)
+            return keys, unknown if unknown.any() else None
+        places = np.searchsorted(self.keys, keys.astype(self.keys.dtype))
+        np.minimum(places, self.num_nodes - 1, out=places)
+        unknown = self.keys[places] != keys
+        rows = places.astype(np.int32) if self.rows is None else self.rows[places]
+        return rows, unknown if unknown.any() else None
+
+
+def number_nodes(
+    edges: StoredEdges,
+    *,
+    relabel: bool | None,
+    num_nodes: int | None,
+    chunk: int | None = None,
+    names_at_once: int = 1 << 62,
+    folder: Path | None = None,
+    may_be_sparse: bool = False,
+) -> Numbering:
+    """Numbers nodes: names by their first occurrence; whole ids are rows, or in ascending order.
+
+    Args:
+        edges: all edges.
+        relabel: whether whole ids are not rows.
+        num_nodes: as the caller or the file declares it, or None.
+        chunk: edges that are read at once; None: all.
+        names_at_once: bytes that names may take at once.
+        folder: takes ``names.npy``, from which names are mapped; None: they are in memory.
+        may_be_sparse: whether nearly all nodes may have no edge.
+
+    Returns:
+        The numbering.
+
+    Raises:
+        AmbiguousFileError: ids are too sparse for rows, or do not fit `num_nodes`.
+        BrokenFileError: an id is negative, a name is far longer than others, or there is no edge.
+    """
+    chunk = chunk or max(edges.num_edges, 1)
+    if edges.are_texts:
+        return _by_occurrence(edges.names, num_nodes, names_at_once, folder)
+    if not relabel:
+        return Numbering(_as_rows(edges, num_nodes, chunk, may_be_sparse=may_be_sparse))
+    found = np.zeros(0, np.int64)
+    for first in range(0, edges.num_edges, chunk):
+        ends = edges.ends.read(first, first + chunk)
+        found = np.union1d(found, np.concatenate(ends).astype(np.int64))
+    _check_all_named(found.size, num_nodes)
+    if folder is not None:
+        np.save(folder / "names.npy", found)
+    return Numbering(len(found), found, None, found)
+
+
+def _as_rows(edges: StoredEdges, num_nodes: int | None, chunk: int, *, may_be_sparse: bool) -> int:
+    """Reads ids as rows, and returns the number of nodes."""
+    largest = -1
+    for first in range(0, edges.num_edges, chunk):
+        for keys in edges.ends.read(first, first + chunk):
+            if keys.min() < 0:
+                row = int(np.argmax(keys < 0))
+                raise BrokenFileError(
+                    f"{edges.place(first + row)}: has a negative id, {keys[row]}; expected ids "
+                    "from 0"
+                )
+            largest = max(largest, int(keys.max()))
+    if num_nodes is None:
+        if edges.num_edges == 0:
+            raise BrokenFileError("holds no edge; pass num_nodes to make a graph without edges")
+        if not may_be_sparse:
+            _check_dense(largest, edges.num_edges)
+        return largest + 1
+    if largest >= num_nodes:
+        raise AmbiguousFileError(
+            f"the largest id is {largest}, and there are {num_nodes} nodes; do ids start at 1? To "
+            f"relabel them, {option_advice('relabel=True', '--relabel')}."
+        )
+    return num_nodes
+
+
+def _check_dense(largest: int, num_edges: int) -> None:
     """Raises AmbiguousFileError where ids are so sparse that nearly all nodes have no edge."""
     if largest < max(_NODES_ALWAYS_ALLOWED, _NODES_PER_EDGE_ALLOWED * num_edges):
         return
@@ -155,49 +188,7 @@ def check_dense(largest: int, num_edges: int) -> None:
     )
 
 
-def ids_of_texts(
-    codes: tuple[np.ndarray, np.ndarray],
-    texts: Sequence[str],
-    *,
-    relabel: bool | None,
-    num_nodes: int | None,
-    place: Callable[[int], str],
-) -> NodeIds:
-    """Reads texts as whole numbers if all of them are, and as names if none of them is a number.
-
-    Args:
-        codes: int [num_edges] of senders and of receivers, positions in ``texts``.
-        texts: the distinct ids of the file, trimmed.
-        relabel: None or True relabels names; True relabels anything; False refuses names.
-        num_nodes: the number of nodes that the caller gave, or None.
-        place: returns where the text of a code first occurs, for messages.
-
-    Returns:
-        The edges; names are in the order of their first occurrence.
-
-    Raises:
-        AmbiguousFileError: some are numbers and others are not, a number is not whole, or names
-            must not be relabelled.
-    """
-    whole = [_whole(text) for text in texts]
-    unlike = next((code for code, value in enumerate(whole) if value is None), None)
-    if unlike is None:
-        return _ids_of_whole_numbers(codes, whole, relabel=relabel, num_nodes=num_nodes)
-    if relabel is None:
-        for code, text in enumerate(texts):
-            if is_number(text):
-                _refuse_mixture(place, texts, whole, code)
-    if relabel is False:
-        raise AmbiguousFileError(
-            f"{place(unlike)}: the id {texts[unlike][:80]!r} is a name, which is not a row; "
-            "leave out relabel=False (--no-relabel) to relabel ids and keep them in "
-            "graph.node_names."
-        )
-    check_all_named(len(texts), num_nodes)
-    return NodeIds(*codes, _names_array(texts))
-
-
-def check_all_named(num_names: int, num_nodes: int | None) -> None:
+def _check_all_named(num_names: int, num_nodes: int | None) -> None:
     """Raises AmbiguousFileError where the caller gave another number of nodes than have names."""
     if num_nodes not in (None, num_names):
         raise AmbiguousFileError(
@@ -206,90 +197,67 @@ def check_all_named(num_names: int, num_nodes: int | None) -> None:
         )
 
 
-def _refuse_mixture(
-    place: Callable[[int], str], texts: Sequence[str], whole: list[int | None], code: int
-) -> None:
-    odd = code
-    if whole[0] is not None:
-        odd = next(position for position, value in enumerate(whole) if value is None)
-    kind = "no whole number" if odd != code or whole[code] is None else "a number"
-    raise AmbiguousFileError(
-        f"{place(odd)}: the id {texts[odd][:80]!r} is {kind}, unlike other ids. "
-        f"If all ids are names, {option_advice('relabel=True', '--relabel')}."
-    )
-
-
-def _ids_of_whole_numbers(
-    codes: tuple[np.ndarray, np.ndarray],
-    whole: list[int | None],
-    *,
-    relabel: bool | None,
-    num_nodes: int | None,
-) -> NodeIds:
-    limits = np.iinfo(np.int64)
-    values = [value for value in whole if value is not None]
-    if all(limits.min <= value <= limits.max for value in (min(values), max(values))):
-        table = np.array(values, np.int64)
-        return ids_of_numbers(
-            table[codes[0]], table[codes[1]], relabel=relabel, num_nodes=num_nodes
-        )
-    if not relabel:
-        check_dense(max(max(values), -min(values)), codes[0].size)
-    # Beyond 64 bits ids are kept as texts; equal numbers, such as 7 and 07, stay one node.
-    distinct = sorted(set(values))
-    rows = {value: row for row, value in enumerate(distinct)}
-    table = np.array([rows[value] for value in values], np.int64)
-    return NodeIds(
-        table[codes[0]], table[codes[1]], _names_array([str(value) for value in distinct])
-    )
-
-
-def _whole(text: str) -> int | None:
-    if len(text) > _LONGEST_NUMBER:
-        return None
-    text = text.replace(MINUS, "-")
-    if WHOLE.fullmatch(text):
-        return int(text.partition(".")[0])
-    if not is_number(text):
-        return None
-    value = float(text)
-    # Up to 2**53 every whole number has a float of its own.
-    return int(value) if value.is_integer() and abs(value) <= 2**53 else None
-
-
-def _names_array(names: Sequence[str]) -> np.ndarray:
-    """Returns names as an array of fixed width, unless a few long ones would make it enormous.
-
-    Args:
-        names: the names.
-
-    Returns:
-        str [len(names)].
-
-    Raises:
-        BrokenFileError: the array would take more than 256 MiB and more than 16 times the size of
-            the names.
-    """
-    longest = max(map(len, names), default=1)
-    check_name_width(longest, len(names), sum(map(len, names)))
-    return np.array(names, np.str_)
-
-
-def check_name_width(longest: int, num_names: int, characters: int) -> None:
-    """Refuses names whose array of fixed width would be enormous.
-
-    Args:
-        longest: characters of the longest name.
-        num_names: number of names.
-        characters: of all names.
-
-    Raises:
-        BrokenFileError: the array would take more than 256 MiB and more than 16 times the size of
-            the names.
-    """
+def _by_occurrence(
+    found: Any, num_nodes: int | None, names_at_once: int, folder: Path | None
+) -> Numbering:
+    pl = polars()
+    keys, places, names, longest, characters = [], [], [], 1, 0
+    for number, group in enumerate(_by_hash(found, names_at_once)):
+        if group["hash"].n_unique() != len(group):
+            repeated = group.filter(pl.col("hash").is_duplicated())["name"].to_list()[:2]
+            raise BrokenFileError(
+                f"the names {repeated[0]!r} and {repeated[1]!r} have the same 64-bit hash, which "
+                "happens once in millions of graphs; give numbers instead"
+            )
+        keys.append(group["hash"].to_numpy())
+        places.append(group["place"].to_numpy())
+        lengths = group["name"].str.len_chars()
+        longest = max(longest, int(lengths.max() or 0))
+        characters += int(lengths.sum())
+        if folder is None:
+            names.append(group.lazy())
+        else:
+            path = folder / f"{number:08d}.parquet"
+            group.write_parquet(path)
+            names.append(pl.scan_parquet(path))
+    of_all = np.concatenate(keys)
+    _check_all_named(len(of_all), num_nodes)
     allowed = _NAME_WASTE_ALLOWED * 4 * characters
-    if 4 * longest * num_names > max(_NAME_BYTES_ALWAYS_ALLOWED, allowed):
+    if 4 * longest * len(of_all) > max(_NAME_BYTES_ALWAYS_ALLOWED, allowed):
         raise BrokenFileError(
-            f"an id has {longest:,} characters, against {characters // num_names} on "
+            f"an id has {longest:,} characters, against {characters // len(of_all)} on "
             "average; expected names of similar length. Is the separator right?"
+        )
+    rows = np.empty(len(of_all), np.int32)
+    rows[np.argsort(np.concatenate(places), kind="stable")] = np.arange(len(rows), dtype=np.int32)
+    by_row, first = np.empty(0 if folder else len(rows), f"<U{longest}"), 0
+    for number, some in enumerate(names):
+        if folder is not None:
+            # Mapped anew each time, so that pages do not stay.
+            mode = "r+" if number else "w+"
+            by_row = np.lib.format.open_memmap(
+                folder / "names.npy", mode, by_row.dtype, (len(rows),)
+            )
+        texts = some.collect()["name"]
+        for start in range(0, len(texts), _ROWS_AT_ONCE):
+            own = texts[start : start + _ROWS_AT_ONCE].to_list()
+            by_row[rows[first + start : first + start + len(own)]] = own
+        first += len(texts)
+    return Numbering(len(rows), of_all, rows, by_row)
+
+
+def _by_hash(names: Any, names_at_once: int) -> Iterator[Any]:
+    """The distinct names in ascending order of hashes, a range of hashes at a time."""
+    pl = polars()
+    total = int(names.select(pl.len()).collect().item())
+    ranges = max(-(-total * _BYTES_OF_A_NAME // names_at_once), 1)
+    for number in range(ranges):
+        least, beyond = (_HASHES * n // ranges for n in (number, number + 1))
+        wanted = pl.col("hash").is_between(pl.lit(least, pl.UInt64), pl.lit(beyond - 1, pl.UInt64))
+        yield (
+            names.filter(wanted)
+            .collect()
+            .group_by("name")
+            .agg(pl.col("hash").first(), pl.col("place").min())
+            .sort("hash")
         )

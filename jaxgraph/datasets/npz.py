@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from jaxgraph.datasets.file_rows import check_size, read_header
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, reading
 from jaxgraph.datasets.limits import check_expansion
-from jaxgraph.datasets.restricted_pickle import checked_array, unpickled
+from jaxgraph.datasets.untrusted import unpickled
 
-__all__ = ["check_pairs", "load_npy", "load_npz"]
-
-_SUFFIX = ".npy"
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_ENCRYPTED = 1
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-    # Differs in the encoding of field names only, which no array here has.
-    (3, 0): np.lib.format.read_array_header_2_0,
-}
-
-
-def load_npy(path: Path) -> np.ndarray:
-    """Reads an npy file of numbers or texts.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The array.
-
-    Raises:
-        ValueError: the file is broken, or holds objects.
-    """
-    with reading(path, "an npy file"), path.open("rb") as stream:
-        value = _array(stream, path.stat().st_size, path)
-        if not isinstance(value, np.ndarray) or value.dtype == object:
-            raise ValueError("it holds objects; expected numbers")
-        return value
+__all__ = ["check_pairs", "load_npz"]
 
 
 def check_pairs(shape: tuple[int, ...], read: Callable[[], np.ndarray]) -> None:
@@ -69,7 +40,7 @@ def check_pairs(shape: tuple[int, ...], read: Callable[[], np.ndarray]) -> None:
 
 
 def load_npz(path: Path) -> Mapping[str, Any]:
-    """Opens an npz file; its object arrays may hold any data of ``load_pickle``.
+    """Opens an npz file; its object arrays may hold any data of ``load_pickles``.
 
     Members are read on access; the others may hold anything.
 
@@ -86,7 +57,7 @@ def load_npz(path: Path) -> Mapping[str, Any]:
     with reading(path, "an npz archive"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         check_expansion(path, sum(member.file_size for member in members))
-        names = [member.filename.removesuffix(_SUFFIX) for member in members]
+        names = [member.filename.removesuffix(".npy") for member in members]
         if len(set(names)) != len(names):
             raise ValueError("two members have the same name")
         return _Npz(path, dict(zip(names, members, strict=True)))
@@ -94,16 +65,18 @@ def load_npz(path: Path) -> Mapping[str, Any]:
 
 class _Npz(Mapping[str, Any]):
     def __init__(self, path: Path, members: dict[str, zipfile.ZipInfo]) -> None:
-        self._path = path
-        self._members = members
+        self._path, self._members = path, members
 
     def __getitem__(self, name: str) -> Any:
-        member, path = self._members[name], self._path
-        with reading(path, "an npz archive"):
-            if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
-                raise ValueError(f"{name} is encrypted, or compressed by an unsupported method")
-            with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
-                return _array(stream, member.file_size, path)
+        member = self._members[name]
+        with reading(self._path, "an npz archive"), zipfile.ZipFile(self._path) as archive:
+            with archive.open(member) as stream:
+                shape, by_column, dtype = read_header(stream)
+                # Read past the end: an archive compares its checksum only there.
+                content = stream.read(member.file_size + 1)
+            if dtype.hasobject:
+                return unpickled(content, self._path)
+            return _array(shape, by_column, dtype, content)
 
     def __contains__(self, name: object) -> bool:
         return name in self._members
@@ -115,17 +88,9 @@ class _Npz(Mapping[str, Any]):
         return len(self._members)
 
 
-def _array(stream: IO[bytes], num_bytes: int, path: Path) -> Any:
-    """Reads one array from a stream of so many bytes."""
-    version = np.lib.format.read_magic(stream)
-    if version not in _HEADERS:
-        raise ValueError(f"an array in version {version} of the npy format")
-    with warnings.catch_warnings():
-        # numpy warns of sizes with an L, as Python 2 wrote them.
-        warnings.simplefilter("ignore", UserWarning)
-        shape, fortran, dtype = _HEADERS[version](stream)
-    # Read past the end: an archive compares its checksum only there.
-    content = stream.read(num_bytes + 1)
-    if dtype.hasobject:
-        return unpickled(content, path)
-    return checked_array(dtype, shape, fortran, content)
+def _array(shape: tuple[int, ...], by_column: bool, dtype: np.dtype, content: bytes) -> np.ndarray:
+    """A view of bytes of a file as an array, whose header is not believed."""
+    check_size(shape, dtype, len(content))
+    found = np.frombuffer(content, dtype).reshape(shape, order="F" if by_column else "C")
+    # Compiled code expects 0 or 1 in a boolean.
+    return found.view(np.uint8) != 0 if dtype.kind == "b" else found

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxgraph import transforms
+from jaxgraph.datasets.edge_files import text_blocks
+from jaxgraph.datasets.edge_keys import Rows, StoredEdges, ends_of
 from jaxgraph.datasets.files import (
     BrokenFileError,
     MissingFileError,
@@ -17,17 +18,17 @@ from jaxgraph.datasets.files import (
     reading,
     require_file,
 )
-from jaxgraph.datasets.limits import opened_text
+from jaxgraph.datasets.node_ids import polars
 from jaxgraph.datasets.npz import load_npz
 from jaxgraph.graph import Graph
 
 __all__ = [
+    "MEMBERS",
     "NAMES",
-    "count_of",
+    "contents_of",
     "find_ogb",
-    "labels_of",
     "load_ogb",
-    "masks_of",
+    "parse_table",
     "read_ogb_folder",
 ]
 
@@ -41,7 +42,9 @@ _FOLDERS = {
 NAMES = tuple(_FOLDERS)
 
 _ORIGIN = "the archive of the data set at ogb.stanford.edu"
+MEMBERS = ("edge_index", "num_nodes_list", "num_edges_list", "node_feat", "edge_feat")
 _MOST_CLASSES = 2**31
+_BLOCK = 1 << 26
 _SPLIT_FILES = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
 
 
@@ -113,65 +116,82 @@ def read_ogb_folder(
         ValueError: a file is missing or broken, or the folder holds several graphs.
     """
     folder = Path(folder)
-    binary = find_file(folder, "raw/data.npz")
-    fields = _text_arrays(folder) if binary is None else _binary_arrays(folder, binary)
-    if fields["labels"].shape[0] != fields["num_nodes"]:
-        raise BrokenFileError(
-            f"{folder / 'raw'}: has labels of {fields['labels'].shape[0]} nodes; expected "
-            f"{fields['num_nodes']}, the declared number of nodes. Fetch the files again."
-        )
-    fields |= masks_of(folder, split, fields["num_nodes"])
+    edges, num_nodes, nodes = contents_of(folder, split, table=_csv, archive=_members)
+    senders, receivers = edges.ends.read(0, edges.num_edges)
+    arrays: dict[str, Any] = {key: rows[:] for key, rows in {**nodes, **edges.data}.items()}
     with reading(folder, "a graph of the Open Graph Benchmark"):
-        graph = Graph.from_edges(**fields, name=name or folder.name)
+        graph = Graph.from_edges(
+            senders, receivers, num_nodes=num_nodes, name=name or folder.name, **arrays
+        )
     return transforms.to_undirected(graph) if undirected else graph
 
 
-def _text_arrays(folder: Path) -> dict[str, Any]:
-    edges = _csv(_raw(folder, "edge.csv.gz"), np.int64)
-    if edges.shape[1] != 2:
+def contents_of(
+    folder: Path,
+    split: str | None,
+    *,
+    table: Callable[[Path, Any], Rows],
+    archive: Callable[[Path], Mapping[str, Rows]],
+) -> tuple[StoredEdges, int, dict[str, Rows]]:
+    """Finds the arrays of a folder, and compares their sizes.
+
+    Args:
+        folder: holds ``raw`` and ``split``.
+        split: as of ``read_ogb_folder``.
+        table: reads a compressed text of numbers of a type.
+        archive: opens the arrays of an npz file.
+
+    Returns:
+        The edges, the number of nodes, and their features, labels and masks by the names of fields
+        of ``Graph``.
+
+    Raises:
+        ValueError: as ``read_ogb_folder``.
+    """
+    binary = find_file(folder, "raw/data.npz")
+    names = {"nodes": ("node-feat", "node_feat"), "edges": ("edge-feat", "edge_feat")}
+    if binary is None:
+        where = _raw(folder, "edge.csv.gz")
+        counts = [_csv(_raw(folder, f"num-{x}-list.csv.gz"), np.int64) for x in ("node", "edge")]
+        index = table(where, np.int64)
+        paths = {key: find_file(folder, f"raw/{text}.csv.gz") for key, (text, _) in names.items()}
+        found = {key: table(path, np.float32) for key, path in paths.items() if path}
+    else:
+        where, members = binary, archive(binary)
+        for key in ("edge_index", "num_nodes_list", "num_edges_list"):
+            if key not in members or members[key].dtype.kind not in "biuf":
+                raise BrokenFileError(
+                    f"{binary}: has no array {key} of numbers; it has {', '.join(members)}."
+                )
+        counts = [members[f"num_{x}_list"][:2] for x in ("nodes", "edges")]
+        index = members["edge_index"]
+        found = {key: members[name] for key, (_, name) in names.items() if name in members}
+    num_nodes, num_edges = (_only_count(count, folder / "raw") for count in counts)
+    by_edge = binary is None
+    expected = (num_edges, 2) if by_edge else (2, num_edges)
+    if index.shape != expected or index.dtype.kind not in "iu":
         raise BrokenFileError(
-            f"{folder / 'raw/edge.csv.gz'}: has {edges.shape[1]} columns; expected two."
+            f"{where}: its edges are {index.dtype} {list(index.shape)}; expected integers "
+            f"{list(expected)}. Fetch the files again."
         )
-    optional = {"nodes": "node-feat.csv.gz", "edges": "edge-feat.csv.gz"}
-    features: dict[str, Any] = {
-        field: _csv(path, np.float32)
-        for field, file_name in optional.items()
-        if (path := find_file(folder, f"raw/{file_name}")) is not None
-    }
-    num_nodes, num_edges = (count_of(folder, kind) for kind in ("node", "edge"))
-    if num_edges != edges.shape[0]:
-        raise BrokenFileError(
-            f"{folder / 'raw/edge.csv.gz'}: has {edges.shape[0]} edges; expected "
-            f"{num_edges}, as num-edge-list.csv.gz says. Fetch the files again."
-        )
-    return {
-        "senders": edges[:, 0],
-        "receivers": edges[:, 1],
-        "num_nodes": num_nodes,
-        "labels": labels_of(folder),
-        **features,
-    }
+    found["labels"] = _labels_of(folder, by_edge)
+    for key, rows in found.items():
+        wanted = num_edges if key == "edges" else num_nodes
+        if rows.shape[0] != wanted:
+            raise BrokenFileError(
+                f"{folder / 'raw'}: has {key} of {rows.shape[0]} rows; expected {wanted}, as its "
+                "counts say. Fetch the files again."
+            )
+    found |= _masks_of(folder, split, num_nodes)
+    of_edges = {"edges": found.pop("edges")} if "edges" in found else {}
+    ends = ends_of(index, by_edge=by_edge)
+    edges = StoredEdges(num_edges, ends, False, of_edges, lambda edge: f"edge {edge}")
+    return edges, num_nodes, found
 
 
-def _binary_arrays(folder: Path, path: Path) -> dict[str, Any]:
+def _members(path: Path) -> dict[str, Rows]:
     members = load_npz(path)
-    missing = [k for k in ("edge_index", "num_nodes_list", "num_edges_list") if k not in members]
-    if missing:
-        raise BrokenFileError(f"{path}: has no array {missing[0]}; it has {', '.join(members)}.")
-    edge_index = _array(members, "edge_index", path)
-    num_edges = _only_count(_array(members, "num_edges_list", path), path)
-    if edge_index.shape != (2, num_edges):
-        raise BrokenFileError(
-            f"{path}: edge_index is {list(edge_index.shape)}; expected [2, {num_edges}]."
-        )
-    return {
-        "senders": edge_index[0],
-        "receivers": edge_index[1],
-        "num_nodes": _only_count(_array(members, "num_nodes_list", path), path),
-        "nodes": members.get("node_feat"),
-        "edges": members.get("edge_feat"),
-        "labels": labels_of(folder),
-    }
+    return {key: _array(members, key, path) for key in MEMBERS if key in members}
 
 
 def _array(members: Mapping[str, Any], name: str, path: Path) -> np.ndarray:
@@ -186,11 +206,32 @@ def _raw(folder: Path, file_name: str) -> Path:
 
 
 def _csv(path: Path, dtype: Any) -> np.ndarray:
-    with reading(path, "compressed comma-separated numbers"), warnings.catch_warnings():
-        # NumPy only warns of a file without lines, and of fractional ids; here the file is broken.
-        warnings.simplefilter("error")
-        with opened_text(path) as stream:
-            return np.loadtxt(stream, dtype=dtype, delimiter=",", ndmin=2)
+    return np.concatenate(list(parse_table(path, dtype, _BLOCK)))
+
+
+def parse_table(path: Path, dtype: Any, size: int) -> Iterator[np.ndarray]:
+    """Parses a text of numbers, perhaps compressed, in blocks of so many bytes.
+
+    Yields:
+        [rows, columns] of a type.
+
+    Raises:
+        BrokenFileError: it is no text of numbers in columns, or empty.
+    """
+    pl, columns, first = polars(), None, 0
+    kind = pl.Int64 if np.dtype(dtype).kind == "i" else pl.Float64
+    with reading(path, "compressed comma-separated numbers"):
+        for block, _ in text_blocks(path, 0, size):
+            if columns is None:
+                columns = block.partition(b"\n")[0].count(b",") + 1
+            schema = {f"c{column}": kind for column in range(columns)}
+            table = pl.read_csv(block, has_header=False, schema=schema)
+            if sum(table.null_count().row(0)):
+                raise ValueError(f"a number is missing from row {first} on")
+            yield table.to_numpy().astype(dtype)
+            first += len(table)
+        if not first:
+            raise ValueError("it holds no number")
 
 
 def _only_count(counts: np.ndarray, path: Path) -> int:
@@ -199,10 +240,7 @@ def _only_count(counts: np.ndarray, path: Path) -> int:
             f"{path}: declares {counts.size} graphs; expected one. Data sets of graph property "
             "prediction, which have many, cannot be read."
         )
-    count = counts.reshape(-1)[0]
-    if int(count) != count or count < 0:
-        raise BrokenFileError(f"{path}: a number of nodes or edges is {count}.")
-    return int(count)
+    return int(counts.reshape(-1)[0])
 
 
 def _labels(values: np.ndarray, path: Path) -> np.ndarray:
@@ -218,15 +256,9 @@ def _labels(values: np.ndarray, path: Path) -> np.ndarray:
     return column
 
 
-def count_of(folder: Path, kind: str) -> int:
-    """The number of nodes or edges (``kind``) that a folder in text declares."""
-    path = _raw(folder, f"num-{kind}-list.csv.gz")
-    return _only_count(_csv(path, np.int64), path)
-
-
-def labels_of(folder: Path) -> np.ndarray:
-    """The labels of a folder, in text or binary, as ``Graph`` takes them."""
-    if find_file(folder, "raw/data.npz") is None:
+def _labels_of(folder: Path, in_text: bool) -> np.ndarray:
+    """The labels of a folder, as ``Graph`` takes them."""
+    if in_text:
         path = _raw(folder, "node-label.csv.gz")
         return _labels(_csv(path, np.float64), path)
     path = _raw(folder, "node-label.npz")
@@ -236,7 +268,7 @@ def labels_of(folder: Path) -> np.ndarray:
     return _labels(_array(members, "node_label", path), path)
 
 
-def masks_of(folder: Path, split: str | None, num_nodes: int) -> dict[str, np.ndarray]:
+def _masks_of(folder: Path, split: str | None, num_nodes: int) -> dict[str, np.ndarray]:
     """The three masks of a split of a folder; None takes the only split."""
     path = folder / "split" / (split or _only_split(folder))
     masks = {}

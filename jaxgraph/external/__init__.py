@@ -1,10 +1,11 @@
 """Graphs larger than memory: files of edges are cut into the parts of a folder, in bounded memory.
 
 `partition_file` writes what `jaxgraph.parallel.write_parts` writes of the same graph in memory. Its
-steps keep their results in a folder, so that a run that was interrupted continues where it was:
+steps keep their results in a folder, so that a run that was interrupted continues after the last
+one that had ended:
 
-    read    the ends of all edges as 64-bit keys             `edge_files`, `keys`
-    number  a row for each key, and the names of nodes       `numbering`
+    read    the ends of all edges as 64-bit keys             `datasets.edge_keys`
+    number  a row for each key, and the names of nodes       `datasets.node_ids`
     split   the edges by the part that they end in           `splitting`
     order   compressed rows of each part, one by one         `ordering`
     write   the arrays of each part, one by one              `part_source`

@@ -25,14 +25,12 @@ class Amounts:
       edges: of a chunk.
       block: bytes of a block of text.
       names: bytes of distinct names.
-      seconds: between two records of a step.
     """
 
     limit: int
     edges: int
     block: int
     names: int
-    seconds: float = 10.0
 
     def rows(self, row_bytes: int) -> int:
         """Rows of so many bytes that are read at once."""

@@ -5,67 +5,25 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from jaxgraph import transforms
-from jaxgraph.external.file_rows import FileRows, npy_rows
+from jaxgraph.datasets.edge_keys import Rows
+from jaxgraph.datasets.file_rows import FileRows, npy_rows
 from jaxgraph.external.limits import Amounts
-from jaxgraph.external.work import GrowingFiles, Work
+from jaxgraph.external.splitting import add_by_part
+from jaxgraph.external.work import StepFiles, Work
 from jaxgraph.graph import Graph
 from jaxgraph.graph_arrays import check_masked_nodes_labelled, check_masks_disjoint
 from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.partition.sorting import inverse_permutation
 
-__all__ = ["ArrayRows", "NodeFiles", "Rows", "node_data_of", "row_bytes", "split_nodes"]
+__all__ = ["NodeFiles", "node_data_of", "row_bytes", "split_nodes"]
 
-NODES = "nodes"
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _FILES = ("nodes", "labels", *_MASKS, "ids")
-
-
-class Rows(Protocol):
-    """An array with a row per node, which is read in blocks."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Its dtype."""
-        ...
-
-    def read(self, first: int, stop: int) -> np.ndarray:
-        """The rows from `first` to before `stop`."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ArrayRows:
-    """Rows of an array in memory.
-
-    Attributes:
-      array: [rows, ...].
-    """
-
-    array: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Its dtype."""
-        return self.array.dtype
-
-    def read(self, first: int, stop: int) -> np.ndarray:
-        """The rows from `first` to before `stop`."""
-        return self.array[first:stop]
 
 
 def node_data_of(folder: Path) -> dict[str, FileRows]:
@@ -90,17 +48,17 @@ def node_data_of(folder: Path) -> dict[str, FileRows]:
                 f"node_data: {path} has an unknown name; expected "
                 f"{', '.join(f'{name}.npy' for name in _FILES)}"
             )
-        rows, fortran = npy_rows(path)
-        if fortran and len(rows.shape) > 1:
+        rows = npy_rows(path)
+        if rows.by_column:
             raise ValueError(
                 f"node_data: {path} is stored by column; write it again with "
                 "np.save(path, np.ascontiguousarray(array))"
             )
         found[path.stem] = rows
-    if len({len(rows) for rows in found.values()}) != 1:
-        shown = ", ".join(f"{len(rows)} of {name}" for name, rows in found.items()) or "no files"
+    if len({rows.shape[0] for rows in found.values()}) != 1:
+        shown = ", ".join(f"{rows.shape[0]} of {name}" for name, rows in found.items())
         raise ValueError(
-            f"node_data: {folder} holds {shown}; expected one row for each node in all"
+            f"node_data: {folder} holds {shown or 'no files'}; expected a row for each node in all"
         )
     return found
 
@@ -136,9 +94,7 @@ class NodeFiles:
         found = {}
         for name, (rest, dtype) in self.kinds.items():
             path = self.folder / f"{part:04d}-{name}"
-            path.touch()
-            values = FileRows(path, dtype, (len(nodes), *rest)).read(0, len(nodes))
-            found[name] = values[place]
+            found[name] = FileRows(path, dtype, (len(nodes), *rest))[:][place]
         return found
 
 
@@ -169,34 +125,31 @@ def split_nodes(
     Raises:
       ValueError: an array does not fit a graph, as `Graph` says.
     """
-    files = GrowingFiles(work, NODES)
-    done, kinds = files.facts.get("nodes", 0), files.facts.get("kinds", {})
-    facts = files.facts.get("facts", {"labelled": [0] * num_parts, "splits": {}})
-    step = amounts.rows(2 * row_bytes(arrays)) if arrays else len(part)
-    for first in range(done, len(part) if arrays else 0, step):
-        stop = min(first + step, len(part))
-        block = {name: rows.read(first, stop) for name, rows in arrays.items()}
-        try:
-            block = _checked(block, stop - first, normalize=normalize)
-        except ValueError as error:
-            raise ValueError(f"nodes {first} to {stop - 1}: {error}") from error
-        own = part[first:stop]
-        by_part = np.argsort(own, kind="stable")
-        counts = np.bincount(own, minlength=num_parts)
-        for name, values in block.items():
-            pieces = np.split(values[by_part], np.cumsum(counts)[:-1])
-            for index in np.flatnonzero(counts):
-                files.add(f"{index:04d}-{name}", pieces[index])
-            kinds[name] = [list(values.shape[1:]), values.dtype.str]
-        facts = _counted(facts, block, own)
-        files.record(nodes=stop, kinds=kinds, facts=facts)
-        on_progress(stop, len(part))
-    files.record(done=True)
+
+    def make(files: StepFiles) -> dict[str, Any]:
+        step = amounts.rows(2 * row_bytes(arrays)) if arrays else len(part)
+        facts: dict[str, Any] = {"labelled": [0] * num_parts, "splits": {}, "kinds": {}}
+        for first in range(0, len(part) if arrays else 0, step):
+            stop = min(first + step, len(part))
+            block = {name: rows[first:stop] for name, rows in arrays.items()}
+            try:
+                block = _checked(block, stop - first, normalize=normalize)
+            except ValueError as error:
+                raise ValueError(f"nodes {first} to {stop - 1}: {error}") from error
+            add_by_part(files, block, part[first:stop], num_parts)
+            for name, values in block.items():
+                facts["kinds"][name] = [values.shape[1:], values.dtype.str]
+            _count(facts, block, part[first:stop])
+            on_progress(stop, len(part))
+        return facts
+
+    folder, facts = work.step("nodes", make)
     empty = [name for name in _MASKS if name in arrays and not facts["splits"].get(name[:-5])]
     if empty:
         raise ValueError(f"{empty[0]}: selects no node; leave the file out")
-    shapes = {name: (tuple(rest), np.dtype(dtype)) for name, (rest, dtype) in kinds.items()}
-    return NodeFiles(files.folder, shapes, facts)
+    kinds = facts["kinds"].items()
+    shapes = {name: (tuple(rest), np.dtype(dtype)) for name, (rest, dtype) in kinds}
+    return NodeFiles(folder, shapes, facts)
 
 
 def _checked(
@@ -219,12 +172,9 @@ def _checked(
     return {name: getattr(graph, name) for name in others} | masks
 
 
-def _counted(
-    facts: Mapping[str, Any], block: Mapping[str, np.ndarray], part: np.ndarray
-) -> dict[str, Any]:
-    """The facts of all nodes up to and with a block."""
-    facts = dict(facts)
-    splits, labels = dict(facts["splits"]), block.get("labels")
+def _count(facts: dict[str, Any], block: Mapping[str, np.ndarray], part: np.ndarray) -> None:
+    """Adds a block to the facts of the nodes before it."""
+    splits, labels = facts["splits"], block.get("labels")
     for name in _MASKS:
         if name in block:
             splits[name[:-5]] = splits.get(name[:-5], 0) + int(block[name].sum())
@@ -240,4 +190,3 @@ def _counted(
             now = np.bincount(labels[trained & (labels >= 0)], minlength=len(before))
             now[: len(before)] += before
             facts["train_class_counts"] = now.tolist()
-    return facts | {"splits": splits}

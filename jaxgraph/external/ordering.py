@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from jaxgraph.external.splitting import Buckets
-from jaxgraph.external.work import GrowingFiles, Work
+from jaxgraph.external.work import StepFiles, Work
 from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.layout.local_order import LocalOrder, order_of_nodes
 from jaxgraph.layout.part_edges import PartEdges, ordered_edges
@@ -20,7 +20,6 @@ from jaxgraph.partition.sorting import index_dtype
 
 __all__ = ["NodeFacts", "OrderedFiles", "count_nodes", "order_parts"]
 
-ORDER = "order"
 _ALIGNMENT = 64
 _SIDES = ("by_sender", "by_receiver")
 _LENGTHS = ("groups", "lengths", "rows")
@@ -58,7 +57,7 @@ def count_nodes(buckets: Buckets, part: np.ndarray, chunk: int) -> NodeFacts:
     for index, count in enumerate(buckets.counts):
         for first in range(0, count, chunk):
             ends = (buckets.rows(index, each) for each in ("senders", "receivers"))
-            senders, receivers = (rows.read(first, first + chunk) for rows in ends)
+            senders, receivers = (rows[first : first + chunk] for rows in ends)
             np.add.at(in_degree, receivers, 1)
             missing[senders[senders == receivers]] = False
             cut = part[senders] != index
@@ -67,7 +66,7 @@ def count_nodes(buckets: Buckets, part: np.ndarray, chunk: int) -> NodeFacts:
             edge_cut += int(np.count_nonzero(cut))
             if weighted is not None:
                 # One addition after the other, in the order of `numpy.bincount`.
-                weights = buckets.rows(index, "edge_weight").read(first, first + chunk)
+                weights = buckets.rows(index, "edge_weight")[first : first + chunk]
                 np.add.at(weighted, receivers, weights.astype(np.float64))
     logarithms = in_degree.astype(np.float64)
     mean = float(np.log1p(logarithms, out=logarithms).mean())
@@ -99,25 +98,26 @@ def order_parts(
     Returns:
       The ordered edges.
     """
-    files, whole = GrowingFiles(work, ORDER), mode == "domain"
-    described = files.facts.get("parts", [])
-    for part in range(len(described), order.num_parts):
-        count = buckets.counts[part]
-        edges = ordered_edges(
-            order,
-            part,
-            np.arange(count, dtype=index_dtype(count)),
-            buckets.read(part, "senders"),
-            buckets.read(part, "receivers"),
-            one_group_of_receivers=whole,
-        )
-        arrays = dict(_arrays(edges, whole=whole))
-        del edges
-        described = [*described, _appended(files, f"{part:04d}", arrays)]
-        files.record(parts=described)
-        on_progress(part + 1, order.num_parts)
-    files.record(done=True)
-    return OrderedFiles(files.folder, tuple(described))
+    whole = mode == "domain"
+
+    def make(files: StepFiles) -> dict[str, Any]:
+        described = []
+        for part, count in enumerate(buckets.counts):
+            edges = ordered_edges(
+                order,
+                part,
+                np.arange(count, dtype=index_dtype(count)),
+                buckets.read(part, "senders"),
+                buckets.read(part, "receivers"),
+                one_group_of_receivers=whole,
+            )
+            described.append(_appended(files, f"{part:04d}", dict(_arrays(edges, whole=whole))))
+            del edges
+            on_progress(part + 1, order.num_parts)
+        return {"parts": described}
+
+    folder, facts = work.step("order", make)
+    return OrderedFiles(folder, tuple(facts["parts"]))
 
 
 def _arrays(edges: PartEdges, *, whole: bool) -> Iterator[tuple[str, np.ndarray]]:
@@ -134,7 +134,7 @@ def _arrays(edges: PartEdges, *, whole: bool) -> Iterator[tuple[str, np.ndarray]
             yield f"{side}/lengths/{name}", getattr(lengths, name)
 
 
-def _appended(files: GrowingFiles, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _appended(files: StepFiles, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Appends arrays to one file, and describes where each stands."""
     described, offset = {}, 0
     for each, values in arrays.items():

@@ -8,27 +8,22 @@ import os
 import resource
 import shutil
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from jaxgraph import byte_amounts
+from jaxgraph.datasets.edge_keys import Rows
 from jaxgraph.datasets.edge_list import naming
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError
+from jaxgraph.datasets.node_ids import Numbering
 from jaxgraph.external.limits import Amounts, amounts_of, check_limit
-from jaxgraph.external.node_files import ArrayRows, NodeFiles, Rows, row_bytes, split_nodes
-from jaxgraph.external.numbering import (
-    Numbering,
-    as_rows,
-    number_keys,
-    number_names,
-    number_of_ids,
-)
+from jaxgraph.external.node_files import NodeFiles, row_bytes, split_nodes
 from jaxgraph.external.ordering import NodeFacts, OrderedFiles, count_nodes, order_parts
 from jaxgraph.external.part_source import FileParts
 from jaxgraph.external.request import Request
-from jaxgraph.external.sources import Found, files_of, read_source
+from jaxgraph.external.sources import Found, files_of, number_source, read_source
 from jaxgraph.external.splitting import Buckets, assign, split_edges, without_repeats
 from jaxgraph.external.work import Work
 from jaxgraph.graph_facts import GraphFacts
@@ -74,8 +69,7 @@ def partition_file(
 
     The folder holds what `jaxgraph.parallel.write_parts` writes of the same graph and assignment.
     A run that is killed leaves its finished steps in the folder, beside the parts that were there
-    before; the same request continues from them. The arrays of the parts alone are written from
-    their beginning.
+    before; the same request continues from them.
 
     Args:
       request: the files, and the parts that they are cut into.
@@ -99,7 +93,7 @@ def partition_file(
     name, is_new = f"work-{_fingerprint(request)}", not root.exists()
     try:
         root.mkdir(exist_ok=True)
-        work = Work(root / name, amounts.seconds)
+        work = Work(root / name)
         work.folder.mkdir(exist_ok=True)
         with alone_in(work.folder):
             return _Run(request, root, work, amounts, on_progress).parts(dataset, split)
@@ -133,19 +127,12 @@ def _check_open_files(num_parts: int) -> None:
 def _fingerprint(request: Request) -> str:
     """Names the work of a request: another request, or changed files, begin anew."""
     # The limit may be another one: positions in files do not depend on how much is read at once.
-    told = [repr(request), _engine()]
+    # Hashes of names depend on the version of Polars.
+    told = [repr(request), version("polars")]
     for path in files_of(request):
         facts = path.stat()
         told.append(f"{path.resolve()} {facts.st_size} {facts.st_mtime_ns}")
     return hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
-
-
-def _engine() -> str:
-    """The version of Polars, on which the hashes of names depend."""
-    try:
-        return version("polars")
-    except PackageNotFoundError:
-        return "no polars"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,11 +151,12 @@ class _Run:
         with naming(request.source):
             found = read_source(self.work, request, amounts, self._progress("read"))
             self._progress("number")(0, 0)
-            numbering = self._numbered(found)
-        check_sizes({"num_nodes": numbering.num_nodes})
-        nodes = self._checked_nodes(found, numbering.num_nodes)
-        part = assign(request, numbering.num_nodes, found.edges, numbering, amounts.edges)
-        buckets = self._buckets(found, numbering, part)
+            numbering = number_source(self.work, request, found, amounts)
+            check_sizes({"num_nodes": numbering.num_nodes})
+            self._check_data(found, numbering.num_nodes)
+            part = assign(request, found.edges, numbering, amounts.edges)
+            buckets = self._buckets(found, numbering, part)
+        nodes = dict(found.nodes)
         names = numbering.names
         del numbering
         counts = np.bincount(part, minlength=request.num_parts)
@@ -183,23 +171,7 @@ class _Run:
     def _progress(self, step: str) -> Callable[[int, int], object]:
         return lambda done, total: self.on_progress(step, done, total)
 
-    def _numbered(self, found: Found) -> Numbering:
-        edges, relabel, chunk = found.edges, self.request.relabel, self.amounts.edges
-        if found.ids is not None:
-            return number_of_ids(found.ids, are_texts=edges.are_texts)
-        if found.nodes and (edges.are_texts or relabel):
-            raise ValueError(
-                f"node_data: {self.request.node_data} has no ids.npy, the id of each row; without "
-                "it the rows of nodes with names are not known"
-            )
-        if edges.are_texts:
-            return number_names(self.work, self.request.num_nodes, self.amounts.names)
-        if relabel:
-            given = self.request.num_nodes
-            return number_keys(self.work, edges, found.id_dtype, given, chunk)
-        return Numbering(as_rows(edges, found.num_nodes, chunk, may_be_sparse=found.may_be_sparse))
-
-    def _checked_nodes(self, found: Found, num_nodes: int) -> dict[str, Rows]:
+    def _check_data(self, found: Found, num_nodes: int) -> None:
         for name, rows in found.nodes.items():
             if rows.shape[0] != num_nodes:
                 raise ValueError(
@@ -211,7 +183,6 @@ class _Run:
                 f"undirected: edges have {', '.join(found.edges.data)}, which two equal edges may "
                 "contradict; drop them with ignore_edge_data (--ignore-edge-data)"
             )
-        return dict(found.nodes)
 
     def _buckets(self, found: Found, numbering: Numbering, part: np.ndarray) -> Buckets:
         request = self.request
@@ -233,7 +204,7 @@ class _Run:
     def _split_nodes(self, nodes: dict[str, Rows], part: np.ndarray, facts: NodeFacts) -> NodeFiles:
         if self.request.degree_features:
             degrees = np.log1p(facts.degrees["in_degree"])[:, None]
-            nodes = {**nodes, "nodes": ArrayRows(degrees)}
+            nodes = {**nodes, "nodes": degrees}
         return split_nodes(
             self.work,
             nodes,
@@ -262,7 +233,7 @@ class _Run:
         if of_classes is not None:
             of_classes = tuple(of_classes + [0] * (manifest.num_classes - len(of_classes)))
         of_graph = GraphFacts(
-            name=found.name,
+            name=request.name or request.source.name.split(".")[0],
             num_nodes=len(facts.order.part),
             num_edges=sum(buckets.counts),
             num_features=nodes.kinds["nodes"][0][0] if "nodes" in nodes.kinds else 0,

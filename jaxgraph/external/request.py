@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from jaxgraph.datasets.edge_columns import Column
+from jaxgraph.datasets.edge_columns import Choices
 from jaxgraph.partition.assignment import checked_num_parts
 
 __all__ = ["METHODS", "Request"]
@@ -23,7 +23,7 @@ METHODS = ("hash", "equal-vertices", "equal-edges", "given")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Choices):
     """A graph in files, and the parts that it is to be cut into.
 
     Attributes:
@@ -58,13 +58,6 @@ class Request:
     degree_features: bool = False
     normalize: bool = False
     ignore_edge_data: bool = False
-    num_nodes: int | None = None
-    separator: str | None = None
-    header: bool | None = None
-    counts: bool | None = None
-    columns: tuple[Column, Column] | None = None
-    weights: Column | bool | None = None
-    relabel: bool | None = None
     name: str | None = None
     split: str | None = None
 

@@ -5,38 +5,35 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from jaxgraph.datasets.edge_columns import choose_columns
-from jaxgraph.datasets.files import (
-    BrokenFileError,
-    MissingFileError,
-    UnfitOptionError,
-    reading,
+from jaxgraph.datasets.edge_files import EdgeFile
+from jaxgraph.datasets.edge_keys import (
+    HASH_SEED,
+    Ends,
+    Facts,
+    Rows,
+    StoredEdges,
+    read_keys,
 )
-from jaxgraph.datasets.npz import check_pairs
-from jaxgraph.datasets.table_edges import not_flat
-from jaxgraph.datasets.text_edges import (
-    check_first_edge,
-    check_unnamed_weights,
-    is_empty_column,
-    nodes_and_edges,
-    refuse_first_names,
-)
-from jaxgraph.datasets.text_layout import Layout, find_layout
-from jaxgraph.external.edge_files import ParquetFile, TextFile, polars
-from jaxgraph.external.file_rows import FileRows, npy_rows
-from jaxgraph.external.keys import StoredEdges, ends_of, read_keys
+from jaxgraph.datasets.edge_list import open_edges
+from jaxgraph.datasets.file_rows import FileRows
+from jaxgraph.datasets.files import MissingFileError, UnfitOptionError, reading
+from jaxgraph.datasets.node_ids import Numbering, number_nodes, polars
+from jaxgraph.datasets.ogb import contents_of
 from jaxgraph.external.limits import Amounts
-from jaxgraph.external.node_files import Rows, node_data_of
-from jaxgraph.external.ogb_files import read_ogb
+from jaxgraph.external.node_files import node_data_of
+from jaxgraph.external.ogb_files import archive_rows, table_rows
 from jaxgraph.external.request import Request
-from jaxgraph.external.work import Work
+from jaxgraph.external.work import StepFiles, Work
 
-__all__ = ["Found", "files_of", "read_source"]
+__all__ = ["Found", "files_of", "number_source", "read_source"]
 
 _TEXT = (".csv", ".tsv", ".txt", ".edges", ".edgelist")
+_FORMS = {end + packed: "text" for end in _TEXT for packed in ("", ".gz")}
+_FORMS |= {".parquet": "Parquet", ".npy": "npy"}
 Progress = Callable[[int, int], object]
 
 
@@ -46,21 +43,15 @@ class Found:
 
     Attributes:
       edges: all edges.
-      id_dtype: of whole ids.
       num_nodes: as the caller or the file declares it, or None.
       nodes: arrays of nodes by name.
       ids: the id of each row of them, or None.
-      name: of the graph.
-      may_be_sparse: whether nearly all nodes may have no edge.
     """
 
     edges: StoredEdges
-    id_dtype: np.dtype
     num_nodes: int | None
     nodes: Mapping[str, Rows]
     ids: FileRows | None
-    name: str
-    may_be_sparse: bool
 
 
 def files_of(request: Request) -> list[Path]:
@@ -87,19 +78,10 @@ def files_of(request: Request) -> list[Path]:
 def read_source(work: Work, request: Request, amounts: Amounts, on_progress: Progress) -> Found:
     """Reads the edges of a request into binary files, and opens the arrays of its nodes.
 
-    Args:
-      work: the folder of the run.
-      request: what the caller asks for.
-      amounts: how much is read at once.
-      on_progress: called with what is read and what there is.
-
-    Returns:
-      The edges, and the arrays.
-
     Raises:
       ValueError: a file is missing, broken or ambiguous, or an option does not fit it.
     """
-    path, name = request.source, request.name or request.source.name.split(".")[0]
+    path = request.source
     nodes: dict[str, Rows] = {}
     if request.node_data is not None:
         nodes |= node_data_of(request.node_data)
@@ -107,130 +89,123 @@ def read_source(work: Work, request: Request, amounts: Amounts, on_progress: Pro
     assert ids is None or isinstance(ids, FileRows)
     num_nodes = request.num_nodes
     if path.is_dir():
-        _check_unused(request, "a folder of the Open Graph Benchmark", ())
-        of_folder = read_ogb(work, path, request, amounts, on_progress)
-        edges, id_dtype = of_folder.edges, np.dtype(np.int64)
-        num_nodes, nodes = of_folder.num_nodes, {**of_folder.nodes, **nodes}
-        name = request.name or of_folder.name
-    elif path.suffix.lower() == ".npy":
-        _check_unused(request, "an npy file", ("relabel",))
-        edges, id_dtype = _from_npy(path)
-    elif path.suffix.lower() == ".parquet":
-        _check_unused(request, "a Parquet file", ("relabel", "columns", "weights"))
-        edges, id_dtype = _from_parquet(work, request, amounts, on_progress)
-    elif path.name.lower().removesuffix(".gz").endswith(_TEXT):
-        edges, declared = _from_text(work, request, amounts, on_progress)
-        id_dtype, num_nodes = np.dtype(np.int64), num_nodes if declared is None else declared
-    else:
-        raise UnfitOptionError(
-            f"{path}: cannot be read with a limit of memory; expected {', '.join(_TEXT)} (or one "
-            "of them with .gz), .parquet, .npy or a folder of the Open Graph Benchmark"
+        request.check_unused("an OGB folder")
+        edges, num_nodes, of_folder = contents_of(
+            path,
+            request.split,
+            table=lambda file, dtype: table_rows(work, file, dtype, amounts.block, on_progress),
+            archive=lambda file: archive_rows(work, file, on_progress),
         )
-    may_be_sparse = request.relabel is False or bool(nodes)
+        nodes = {**of_folder, **nodes}
+    else:
+        form = next((form for end, form in _FORMS.items() if path.name.lower().endswith(end)), None)
+        if form is None:
+            raise UnfitOptionError(
+                f"{path}: cannot be read with a limit of memory; expected {', '.join(_FORMS)} or a "
+                "folder of the Open Graph Benchmark"
+            )
+        with reading(path, "a list of edges"):
+            edges, _, declared = open_edges(
+                path,
+                form,
+                request,
+                lambda source: _stored(work, source, request, on_progress),
+                block=amounts.block,
+                rows=amounts.edges,
+            )
+        num_nodes = num_nodes if declared is None else declared
     if nodes and num_nodes is None:
         num_nodes = next(iter(nodes.values())).shape[0]
     if request.ignore_edge_data:
         edges = dataclasses.replace(edges, data={})
-    return Found(edges, id_dtype, num_nodes, nodes, ids, name, may_be_sparse)
+    return Found(edges, num_nodes, nodes, ids)
 
 
-def _check_unused(request: Request, kind: str, used: tuple[str, ...]) -> None:
-    for name in ("separator", "header", "counts", "columns", "weights", "relabel"):
-        if getattr(request, name) is not None and name not in used:
-            raise UnfitOptionError(
-                f"{name}: got {getattr(request, name)!r}, and {kind} leaves no such choice"
-            )
+def _stored(
+    work: Work, source: EdgeFile, request: Request, on_progress: Progress
+) -> tuple[StoredEdges, Facts]:
+    """Reads a file of edges once."""
 
+    def make(files: StepFiles) -> dict[str, Any]:
+        return dataclasses.asdict(read_keys(files, source, request.relabel, on_progress))
 
-def _from_npy(path: Path) -> tuple[StoredEdges, np.dtype]:
-    rows, fortran = npy_rows(path)
-    check_pairs(rows.shape, lambda: rows.read(0, 2))
-    if rows.dtype.kind not in "iu":
-        raise BrokenFileError(f"{path}: holds {rows.dtype}; expected integers")
-    ends, count = ends_of(rows, by_edge=rows.shape[1] == 2, fortran=fortran)
-    edges = StoredEdges(count, ends, False, {}, {}, lambda edge: f"{path}: edge {edge}")
-    return edges, rows.dtype
-
-
-def _from_parquet(
-    work: Work, request: Request, amounts: Amounts, on_progress: Progress
-) -> tuple[StoredEdges, np.dtype]:
-    pl, path = polars(), request.source
-    try:
-        schema = pl.read_parquet_schema(path)
-        length = int(pl.scan_parquet(path).select(pl.len()).collect().item())
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise BrokenFileError(f"{path}: cannot be read as Parquet ({error})") from error
-    names = tuple(schema)
-    chosen = choose_columns(names, len(names), columns=request.columns, weights=request.weights)
-    wanted = [names[chosen.sender], names[chosen.receiver]]
-    kinds = [schema[name] for name in wanted]
-    if chosen.weight is not None:
-        wanted.append(names[chosen.weight])
-    for name in wanted:
-        if schema[name].is_nested():
-            raise not_flat(f"column {name!r} holds {schema[name]}", name)
-    file = ParquetFile(path, tuple(wanted), length, amounts.edges)
-    edges = read_keys(
-        work,
-        file,
-        relabel=request.relabel,
-        has_weights=chosen.weight is not None,
-        on_progress=on_progress,
+    folder, noted = work.step("read", make)
+    facts = Facts(**noted)
+    key = np.dtype(np.uint64 if facts.are_texts else np.int64)
+    ends = [FileRows(folder / end, key, (facts.edges,)) for end in ("senders", "receivers")]
+    weights = folder / "edge_weight"
+    rows = FileRows(weights, np.dtype(np.float32), (facts.edges,))
+    data = {"edge_weight": rows} if weights.exists() else {}
+    names = polars().scan_parquet(folder / "*.parquet") if facts.are_texts else None
+    edges = StoredEdges(
+        facts.edges, Ends((ends[0], ends[1])), facts.are_texts, data, source.place, names
     )
-    dtype = np.dtype(np.int64)
-    if all(kind.is_integer() for kind in kinds):
-        dtype = np.result_type(*(pl.Series([], dtype=kind).to_numpy().dtype for kind in kinds))
-    return edges, dtype if dtype.kind in "iu" else np.dtype(np.int64)
+    return edges, facts
 
 
-def _from_text(
-    work: Work, request: Request, amounts: Amounts, on_progress: Progress
-) -> tuple[StoredEdges, int | None]:
-    path = request.source
-    with reading(path, "a list of edges"):
-        layout = find_layout(
-            path, separator=request.separator, header=request.header, counts=request.counts
+def number_source(work: Work, request: Request, found: Found, amounts: Amounts) -> Numbering:
+    """Numbers the nodes of a request.
+
+    Raises:
+      ValueError: the ids do not fit the caller's number of nodes, or the data of nodes.
+    """
+    edges = found.edges
+    if found.ids is not None:
+        return _number_of_ids(found.ids, are_texts=edges.are_texts)
+    is_named = edges.are_texts or bool(request.relabel)
+    if found.nodes and is_named:
+        raise ValueError(
+            f"node_data: {request.node_data} has no ids.npy, the id of each row; without it the "
+            "rows of nodes with names are not known"
         )
-    columns = choose_columns(
-        layout.names, layout.num_columns, columns=request.columns, weights=request.weights
-    )
-    third = columns.weight
-    if third is not None and not columns.is_weight_named and is_empty_column(path, layout, third):
-        columns = dataclasses.replace(columns, weight=None)
-    edges = read_keys(
-        work,
-        TextFile(path, layout, columns, amounts.block),
-        relabel=request.relabel,
-        has_weights=columns.weight is not None,
-        on_progress=on_progress,
-    )
-    if edges.num_edges == 0:
-        raise BrokenFileError(f"{path}: no line of numbers or names; expected an edge on each line")
-    facts = edges.facts
-    if columns.weight is not None:
-        check_unnamed_weights(layout, columns, facts["whole_weights"], facts["times"])
-    if edges.are_texts:
-        if layout.is_header_unsure and not facts["first_again"]:
-            refuse_first_names(layout)
-        return edges, None
-    return edges, _declared_nodes(path, layout, request.counts, edges)
 
-
-def _declared_nodes(
-    path: Path, layout: Layout, counts: bool | None, edges: StoredEdges
-) -> int | None:
-    """The nodes that a line of counts declares; a first edge that may be one is refused."""
-    facts = edges.facts
-    if layout.counts is None:
-        if counts is None and layout.names is None and "largest" in facts:
-            first = (facts["first"][0], facts["first"][1])
-            weight = facts["first_weight"]
-            check_first_edge(first, weight, edges.num_edges, facts["smallest"], facts["largest"])
-        return None
-    nodes, num_edges = nodes_and_edges(layout.counts, edges.num_edges)
-    if num_edges not in (None, edges.num_edges):
-        raise BrokenFileError(
-            f"{path}: its first line declares {num_edges} edges and {edges.num_edges} follow"
+    def numbered(folder: Path | None) -> Numbering:
+        return number_nodes(
+            edges,
+            relabel=request.relabel,
+            num_nodes=request.num_nodes if is_named else found.num_nodes,
+            chunk=amounts.edges,
+            names_at_once=amounts.names,
+            folder=folder,
+            may_be_sparse=request.relabel is False or bool(found.nodes),
         )
-    return nodes
+
+    if not is_named:
+        return numbered(None)
+
+    def make(files: StepFiles) -> dict[str, Any]:
+        numbering = numbered(files.folder)
+        for name in ("keys", "rows"):
+            if (values := getattr(numbering, name)) is not None:
+                np.save(files.folder / f"{name}.npy", values)
+        return {}
+
+    folder, _ = work.step("number", make)
+    keys = np.load(folder / "keys.npy")
+    rows = np.load(folder / "rows.npy") if edges.are_texts else None
+    return Numbering(len(keys), keys, rows, np.load(folder / "names.npy", mmap_mode="r"))
+
+
+def _number_of_ids(ids: FileRows, *, are_texts: bool) -> Numbering:
+    """Numbers nodes by a given list of their ids, in the order of rows."""
+    names = np.memmap(ids.path, ids.dtype, "r", ids.offset, ids.shape)
+    if names.ndim != 1 or names.dtype.kind not in ("U" if are_texts else "iu"):
+        expected = "texts" if are_texts else "integers"
+        raise ValueError(
+            f"{ids.path}: holds {names.dtype} {list(names.shape)}; expected {expected} [num_nodes],"
+            " as the ids of edges are"
+        )
+    if are_texts:
+        pl, step = polars(), 1 << 20
+        some = (names[first : first + step].tolist() for first in range(0, len(names), step))
+        keys = np.concatenate(
+            [pl.Series(x, dtype=pl.String).hash(HASH_SEED).to_numpy() for x in some]
+        )
+    else:
+        keys = np.array(names, np.int64)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    if (repeated := keys[1:] == keys[:-1]).any():
+        name = names[order[int(np.argmax(repeated))]]
+        raise ValueError(f"{ids.path}: the id {name!r} is repeated; expected one row for each node")
+    return Numbering(len(names), keys, order.astype(np.int32), names)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from jaxgraph.datasets.edge_keys import StoredEdges
+from jaxgraph.datasets.file_rows import FileRows, npy_rows
 from jaxgraph.datasets.files import BrokenFileError
-from jaxgraph.external.file_rows import FileRows, npy_rows
-from jaxgraph.external.keys import StoredEdges
-from jaxgraph.external.numbering import Numbering
+from jaxgraph.datasets.node_ids import Numbering
 from jaxgraph.external.request import Request
-from jaxgraph.external.work import GrowingFiles, Work
+from jaxgraph.external.work import StepFiles, Work
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.hashing import hash_assignment
 from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
 from jaxgraph.partition.sorting import smallest_unsigned
 
-__all__ = ["SPLIT", "Buckets", "assign", "split_edges", "without_repeats"]
+__all__ = ["Buckets", "add_by_part", "assign", "split_edges", "without_repeats"]
 
-SPLIT, UNIQUE = "split", "unique"
 _INT32 = np.dtype(np.int32)
 
 
@@ -42,23 +42,18 @@ class Buckets:
     def rows(self, part: int, name: str) -> FileRows:
         """An array with a row for each edge of a part: "senders", "receivers" or data."""
         rest, dtype = self.data.get(name, ((), _INT32))
-        path = self.folder / f"{part:04d}-{name}"
-        path.touch()
-        return FileRows(path, dtype, (self.counts[part], *rest))
+        return FileRows(self.folder / f"{part:04d}-{name}", dtype, (self.counts[part], *rest))
 
     def read(self, part: int, name: str) -> np.ndarray:
         """All of such an array."""
-        return self.rows(part, name).read(0, self.counts[part])
+        return self.rows(part, name)[:]
 
 
-def assign(
-    request: Request, num_nodes: int, edges: StoredEdges, numbering: Numbering, chunk: int
-) -> np.ndarray:
+def assign(request: Request, edges: StoredEdges, numbering: Numbering, chunk: int) -> np.ndarray:
     """Assigns every node to a part.
 
     Args:
       request: the method.
-      num_nodes: of the graph.
       edges: all edges, whose degrees "equal-edges" needs.
       numbering: the rows of their keys.
       chunk: edges that are read at once.
@@ -69,7 +64,7 @@ def assign(
     Raises:
       ValueError: there are more parts than nodes, or the given assignment does not fit.
     """
-    parts = request.num_parts
+    parts, num_nodes = request.num_parts, numbering.num_nodes
     if parts > num_nodes:
         raise ValueError(
             f"num_parts: got {parts} for a graph of {num_nodes} nodes; expected at most one part "
@@ -87,13 +82,13 @@ def assign(
         found = equal_edges_assignment(degrees, parts)
     else:
         assert request.assignment is not None
-        rows, _ = npy_rows(request.assignment)
+        rows = npy_rows(request.assignment)
         if rows.shape != (num_nodes,):
             raise ValueError(
                 f"{request.assignment}: has shape {list(rows.shape)}; expected [{num_nodes}], the "
                 "part of each node"
             )
-        found = Partition.from_assignment(rows.read(0, num_nodes), parts).assignment
+        found = Partition.from_assignment(rows[:], parts).assignment
     return found.astype(smallest_unsigned(parts - 1))
 
 
@@ -126,42 +121,40 @@ def split_edges(
     Raises:
       BrokenFileError: an edge has an unknown node.
     """
-    files = GrowingFiles(work, SPLIT)
-    done = files.facts.get("edges", 0)
-    counts = np.asarray(files.facts.get("counts", [0] * num_parts))
-    for first in range(done, edges.num_edges, chunk):
-        stop = min(first + chunk, edges.num_edges)
-        keys = edges.ends.read(first, stop)
-        senders, receivers = (_rows(edges, numbering, each, first) for each in keys)
-        arrays = {"senders": senders, "receivers": receivers}
-        if undirected:
-            arrays = {
-                "senders": np.concatenate([senders, receivers]),
-                "receivers": np.concatenate([receivers, senders]),
-            }
-        arrays |= {
-            name: _checked(name, rows.read(first, stop)) for name, rows in edges.data.items()
-        }
-        counts = counts + _add(files, arrays, part, num_parts)
-        files.record(edges=stop, counts=counts.tolist())
-        on_progress(stop, edges.num_edges)
-    files.record(done=True)
+
+    def make(files: StepFiles) -> dict[str, Any]:
+        counts = np.zeros(num_parts, np.int64)
+        for first in range(0, edges.num_edges, chunk):
+            stop = min(first + chunk, edges.num_edges)
+            keys = edges.ends.read(first, stop)
+            senders, receivers = (_rows(edges, numbering, each, first) for each in keys)
+            arrays = {"senders": senders, "receivers": receivers}
+            if undirected:
+                arrays = {
+                    "senders": np.concatenate([senders, receivers]),
+                    "receivers": np.concatenate([receivers, senders]),
+                }
+            arrays |= {name: _checked(name, rows[first:stop]) for name, rows in edges.data.items()}
+            counts += add_by_part(files, arrays, part[arrays["receivers"]], num_parts)
+            on_progress(stop, edges.num_edges)
+        return {"counts": counts.tolist()}
+
+    folder, facts = work.step("split", make)
     data = {name: (rows.shape[1:], np.dtype(np.float32)) for name, rows in edges.data.items()}
-    return Buckets(files.folder, tuple(counts.tolist()), data)
+    return Buckets(folder, tuple(facts["counts"]), data)
 
 
-def _add(
-    files: GrowingFiles, arrays: Mapping[str, np.ndarray], part: np.ndarray, num_parts: int
+def add_by_part(
+    files: StepFiles, arrays: Mapping[str, np.ndarray], parts: np.ndarray, num_parts: int
 ) -> np.ndarray:
-    parts = part[arrays["receivers"]]
+    """Adds the rows of arrays to the files of their parts, and counts the rows of each."""
     by_part = np.argsort(parts, kind="stable")
     counts = np.bincount(parts, minlength=num_parts)
     bounds = np.concatenate([[0], np.cumsum(counts)])
     for name, values in arrays.items():
         ordered = values[by_part]
         for index in np.flatnonzero(counts):
-            own = ordered[bounds[index] : bounds[index + 1]]
-            files.add(f"{index:04d}-{name}", own)
+            files.add(f"{index:04d}-{name}", ordered[bounds[index] : bounds[index + 1]])
     return counts
 
 
@@ -174,7 +167,7 @@ def _rows(edges: StoredEdges, numbering: Numbering, keys: np.ndarray, first: int
             f"{edges.place(first + edge)}: has {shown} that no node has; expected one of "
             f"{numbering.num_nodes:,} nodes"
         )
-    return rows
+    return rows.astype(np.int32)
 
 
 def _checked(name: str, values: np.ndarray) -> np.ndarray:
@@ -195,16 +188,19 @@ def without_repeats(work: Work, buckets: Buckets, num_nodes: int) -> Buckets:
     Returns:
       The remaining edges.
     """
-    files = GrowingFiles(work, UNIQUE)
-    counts = files.facts.get("counts", [])
-    for part in range(len(counts), len(buckets.counts)):
-        keys = buckets.read(part, "senders").astype(np.int64) * num_nodes
-        keys += buckets.read(part, "receivers")
-        keys.sort()
-        keys = keys[np.diff(keys, prepend=-1) != 0]
-        for name, rows in zip(("senders", "receivers"), np.divmod(keys, num_nodes), strict=True):
-            files.add(f"{part:04d}-{name}", rows.astype(np.int32))
-        counts = [*counts, len(keys)]
-        files.record(counts=counts)
-    files.record(done=True)
-    return Buckets(files.folder, tuple(counts), {})
+
+    def make(files: StepFiles) -> dict[str, Any]:
+        counts = []
+        for part in range(len(buckets.counts)):
+            keys = buckets.read(part, "senders").astype(np.int64) * num_nodes
+            keys += buckets.read(part, "receivers")
+            keys.sort()
+            keys = keys[np.diff(keys, prepend=-1) != 0]
+            ends = np.divmod(keys, num_nodes)
+            for name, rows in zip(("senders", "receivers"), ends, strict=True):
+                files.add(f"{part:04d}-{name}", rows.astype(np.int32))
+            counts.append(len(keys))
+        return {"counts": counts}
+
+    folder, facts = work.step("unique", make)
+    return Buckets(folder, tuple(facts["counts"]), {})

@@ -1,4 +1,4 @@
-"""The folder of a run that may be interrupted: files that grow, and what each step has done."""
+"""The folder of a run that may be interrupted: the files of each step, which are there or not."""
 
 from __future__ import annotations
 
@@ -6,81 +6,30 @@ import dataclasses
 import json
 import os
 import shutil
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxgraph.written_file import write_atomically
+from jaxgraph.datasets.edge_keys import Memory
+from jaxgraph.written_file import sync_folder
 
-__all__ = ["GrowingFiles", "Work"]
+__all__ = ["StepFiles", "Work"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """A folder of a run, with a record of each step.
-
-    Attributes:
-      folder: it exists.
-      seconds: between two records of a step; a killed run repeats at most so much.
-    """
-
-    folder: Path
-    seconds: float = 10.0
-
-    def read(self, step: str) -> dict[str, Any]:
-        """The last record of a step; nothing where it has not begun."""
-        try:
-            return json.loads((self.folder / f"{step}.json").read_bytes())
-        except FileNotFoundError:
-            return {}
-
-    def record(self, step: str, facts: Mapping[str, Any]) -> None:
-        """Records what a step has done; a reader sees the old record or the new one."""
-        write_atomically(self.folder / f"{step}.json", json.dumps(facts))
-
-    def is_done(self, step: str) -> bool:
-        """True where a step has ended."""
-        return self.read(step).get("done", False)
-
-    def forget(self, step: str) -> None:
-        """Deletes the record of a step and its files."""
-        (self.folder / f"{step}.json").unlink(missing_ok=True)
-        shutil.rmtree(self.folder / step, ignore_errors=True)
-
-    def files_of(self, step: str) -> Path:
-        """The folder of the files of a step; it is made."""
-        folder = self.folder / step
-        folder.mkdir(exist_ok=True)
-        return folder
+_FACTS = "facts.json"
 
 
-class GrowingFiles:
+class StepFiles(Memory):
     """Binary files of a step that grow together.
 
-    A file is cut to its recorded size when the step continues: what was appended after the last
-    record is appended again.
-
     Args:
-      work: the folder of the run.
-      step: the step.
+      folder: of the files; it is made anew.
     """
 
-    def __init__(self, work: Work, step: str) -> None:
-        self._work, self._step = work, step
-        self.folder = work.files_of(step)
-        self.facts = work.read(step)
-        self._sizes: dict[str, int] = self.facts.pop("sizes", {})
-        self._changed: set[Path] = set()
-        self._recorded = time.monotonic()
-        for path in self.folder.iterdir():
-            size = self._sizes.get(path.name, 0)
-            if size:
-                os.truncate(path, size)
-            else:
-                path.unlink()
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        super().__init__()
 
     def add(self, name: str, values: np.ndarray) -> None:
         """Appends the bytes of an array to a file."""
@@ -88,25 +37,50 @@ class GrowingFiles:
         with (self.folder / name).open("ab", buffering=0) as file:
             while data:
                 data = data[file.write(data) :]
-        self._sizes[name] = self._sizes.get(name, 0) + values.nbytes
-        self._changed.add(self.folder / name)
 
-    def add_whole(self, path: Path) -> None:
-        """Adds a file that was written elsewhere to what the next record waits for."""
-        self._changed.add(path)
+    def add_names(self, frame: Any) -> None:
+        """Writes names of nodes to a file of their own."""
+        path = self.folder / f"{self._frames:08d}.parquet"
+        frame.write_parquet(path, row_group_size=1 << 16, statistics=True)
+        self._frames += 1
 
-    def record(self, **facts: Any) -> None:
-        """Records facts about all that was appended, once it is on the disk.
+    def clear(self) -> None:
+        """Deletes all files."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        self._frames = 0
 
-        A step that is not `done` is recorded from time to time only: disks take long to wait for.
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A folder of a run.
+
+    Attributes:
+      folder: it exists.
+    """
+
+    folder: Path
+
+    def step(
+        self, name: str, make: Callable[[StepFiles], Mapping[str, Any]]
+    ) -> tuple[Path, dict[str, Any]]:
+        """Makes the files of a step, unless an earlier run has made them.
+
+        Args:
+          name: of the step.
+          make: makes the files, and returns facts about them.
+
+        Returns:
+          The folder of the files, and the facts.
         """
-        self.facts |= facts
-        is_due = time.monotonic() - self._recorded >= self._work.seconds
-        if not (is_due or facts.get("done")):
-            return
-        for path in sorted(self._changed):
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        self._changed.clear()
-        self._recorded = time.monotonic()
-        self._work.record(self._step, self.facts | {"sizes": self._sizes})
+        folder = self.folder / name
+        if not folder.exists():
+            files = StepFiles(self.folder / f"{name}.partial")
+            facts = make(files)
+            (files.folder / _FACTS).write_text(json.dumps(facts))
+            for path in sorted(files.folder.iterdir()):
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            files.folder.rename(folder)
+            sync_folder(self.folder)
+        return folder, json.loads((folder / _FACTS).read_bytes())

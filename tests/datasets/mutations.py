@@ -36,25 +36,9 @@ _LINES = (
     "é",
 )
 _SNIPPETS = (
-    *(
-        b"b",
-        b"R",
-        b"\x81",
-        b"(",
-        b"1",
-        b"2",
-        b"0",
-        b"}",
-        b"]",
-        b")",
-        b"\x85",
-        b"e",
-        b"u",
-        b"s",
-        b"a",
-    ),
-    *(b"r\x00\x00\x00\x10", b"j\x00\x00\x00\x10", b"h\x00", b"h\x01", b"h\x02", b"\x94", b"."),
-    *(b"N", b"K\x00", b"J\xff\xff\xff\xff", b"J\xff\xff\xff\x7f", b"U\x01<", b"X\x01\x00\x00\x00O"),
+    *(bytes([code]) for code in b"bR\x81(120}])\x85eusa\x94.N"),
+    *(b"r\x00\x00\x00\x10", b"j\x00\x00\x00\x10", b"h\x00", b"h\x01", b"h\x02", b"K\x00"),
+    *(b"J\xff\xff\xff\xff", b"J\xff\xff\xff\x7f", b"U\x01<", b"X\x01\x00\x00\x00O"),
     *(b"cnumpy\ndtype\n", b"cnumpy\nndarray\n", b"c__builtin__\nlist\n", b"cos\nsystem\n"),
 )
 

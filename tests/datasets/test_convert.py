@@ -135,11 +135,6 @@ def test_nodes_that_are_no_rows_keep_their_names(nodes: list[Any], names: Any) -
     assert (None if found is None else found.tolist()) == names
 
 
-def test_nodes_with_equal_texts_are_refused() -> None:
-    with pytest.raises(ValueError, match="several nodes have the text '1'"):
-        from_networkx(nx.DiGraph([(1, "1")]))
-
-
 def test_the_order_of_nodes_can_be_given() -> None:
     source = nx.DiGraph([("a", "b")])
     graph = from_networkx(source, node_order=["b", "a"], labels=[7, 3])
@@ -148,10 +143,3 @@ def test_the_order_of_nodes_can_be_given() -> None:
     for wrong in (["a"], ["a", "b", "b"], ["a", "c"]):
         with pytest.raises(ValueError, match=f"node_order: got {len(wrong)} nodes, which are not"):
             from_networkx(source, node_order=wrong)
-
-
-def test_a_stored_zero_is_no_edge() -> None:
-    matrix = sp.coo_array(([2.0, 0.0, 1.0], ([0, 1, 2], [1, 2, 0])), shape=(3, 3))
-    graph = from_scipy(matrix)
-    assert graph.senders.tolist() == [0, 2]
-    assert present(graph.edge_weight).tolist() == [2, 1]

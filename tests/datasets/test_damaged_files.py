@@ -16,7 +16,7 @@ from jaxgraph.datasets.edge_list import SUFFIXES
 from tests.conftest import ROOT
 from tests.datasets.valid_files import FORMATS
 
-FEW, MANY = 200, 2_000
+FEW, MANY = 180, 900
 MODULE = "tests.datasets.damage_worker"
 KEPT = Path(tempfile.gettempdir()) / "jaxgraph-damaged-files"
 

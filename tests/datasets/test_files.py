@@ -14,18 +14,6 @@ from jaxgraph.datasets.files import (
 )
 
 
-def test_the_folder_is_the_argument_or_else_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    named, other = tmp_path / "named", tmp_path / "other"
-    named.mkdir()
-    other.mkdir()
-    monkeypatch.setenv("JAXGRAPH_DATA", str(other))
-    assert data_folder(named) == named
-    assert data_folder(str(named)) == named
-    assert data_folder(None) == other
-
-
 def test_no_folder_is_an_error_that_names_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,12 +36,6 @@ def test_files_are_found_with_and_without_their_folder(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "one.npz").touch()
     assert require_file(tmp_path, "set/one.npz", origin="") == tmp_path / "set" / "one.npz"
-
-
-def test_a_missing_file_is_both_kinds_of_error(tmp_path: Path) -> None:
-    for kind in (ValueError, FileNotFoundError):
-        with pytest.raises(kind, match=r"one.npz: no such file .*from the archive"):
-            require_file(tmp_path, "set/one.npz", origin="the archive")
 
 
 def test_any_error_while_reading_names_the_file_once() -> None:

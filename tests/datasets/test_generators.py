@@ -12,7 +12,6 @@ from jaxgraph.datasets import chung_lu, random_graph, rmat, stochastic_block_mod
 from jaxgraph.graph import Graph
 from tests.datasets.structure import (
     is_symmetric,
-    mask_sizes,
     num_repeated_edges,
     num_self_loops,
     present,
@@ -66,14 +65,6 @@ def test_the_seed_fixes_everything(generate: Callable[..., Graph]) -> None:
 
 
 @each
-def test_sizes_and_split(generate: Callable[..., Graph]) -> None:
-    graph = generate(1000, 10, num_classes=4)
-    assert mask_sizes(graph) == [600, 200, 200]
-    assert graph.num_edges == 10_000
-    assert np.bincount(present(graph.labels)).tolist() == [250] * 4
-
-
-@each
 def test_features_tell_the_classes_better_with_more_signal(generate: Callable[..., Graph]) -> None:
     def accuracy(feature_signal: float) -> float:
         graph = generate(2000, 4, num_classes=4, feature_signal=feature_signal)
@@ -120,12 +111,6 @@ def test_expected_degrees_of_chung_lu_follow_the_power_law() -> None:
     assert slope == pytest.approx(-1 / (exponent - 1), abs=0.05)
 
 
-def test_uniform_graph_has_poisson_degrees() -> None:
-    degrees = random_graph(10_000, 16, num_features=0).in_degrees()
-    assert degrees.mean() == 16
-    assert degrees.var() == pytest.approx(16, rel=0.05)
-
-
 def test_rmat_is_skewed_unless_its_quadrants_are_equal() -> None:
     skewed = rmat(4096, 16, num_features=0)
     even = rmat(4096, 16, probabilities=(0.25, 0.25, 0.25, 0.25), num_features=0)
@@ -133,28 +118,15 @@ def test_rmat_is_skewed_unless_its_quadrants_are_equal() -> None:
     assert share_of_equal_labels(skewed) > 1.3 * share_of_equal_labels(even)
 
 
-def test_a_complete_graph_can_be_asked_for() -> None:
-    graph = random_graph(40, 39, num_features=0)
-    assert graph.num_edges == 40 * 39
-
-
 REFUSED: list[tuple[Callable[..., Graph], dict[str, Any], str]] = [
     (random_graph, {"num_nodes": 0}, "num_nodes: got 0; expected at least 1"),
     (random_graph, {"num_nodes": 1e3}, "num_nodes: got 1000.0; expected an integer"),
-    (random_graph, {"num_features": -1}, "num_features: got -1; expected 0 or more"),
     (random_graph, {"num_nodes": 9, "degree": 9}, "degree: got 9; expected a mean degree from 0"),
-    (
-        random_graph,
-        {"num_nodes": 10**12},
-        r"num_nodes: 10+ of degree 16: needs 391,0",
-    ),
-    (chung_lu, {"num_nodes": 10**7, "num_features": 10**9}, "needs 40,000,001,350,000,000 bytes"),
-    (random_graph, {"degree": float("nan")}, "degree: got nan; expected"),
+    (random_graph, {"num_nodes": 10**12}, "num_nodes: 10+ of degree 16: needs 391,0"),
     (random_graph, {"num_nodes": 9, "degree": 2, "num_classes": 10}, "num_classes: got 10; exp"),
     (stochastic_block_model, {"homophily": 1.1}, "homophily: got 1.1; expected a share"),
     (chung_lu, {"degree_exponent": 2.0}, "degree_exponent: got 2.0; expected more than 2"),
     (rmat, {"probabilities": (0.5, 0.5, 0.5, 0.5)}, "probabilities: got .* sum 1"),
-    (rmat, {"probabilities": (1.5, -0.5, 0, 0)}, "probabilities: got .* 0 or more"),
     (
         stochastic_block_model,
         {"num_nodes": 100, "degree": 40, "homophily": 1.0},

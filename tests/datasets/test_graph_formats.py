@@ -59,14 +59,13 @@ def test_a_pattern_has_no_weights_and_zeros_are_no_edges(tmp_path: Path) -> None
         ("3 3 2\n2 1\n", "no banner of MatrixMarket.*format='text'"),
         (f"{BANNER} real general\n3 4 1\n2 1 .5\n", "3 rows and 4 columns; expected a square"),
         (f"{BANNER} complex general\n3 3 1\n2 1 1 2\n", "complex values"),
-        (f"{BANNER} real general\n3 3 2000000000\n2 1 .5\n", "2,000,000,000 entries and has only"),
+        (f"{BANNER} real general\n3 3 2000000000\n2 1 .5\n", "2,000,000,000 entries and has 1"),
         ("%%MatrixMarket matrix array real general\n2 2\n1\n0\n0\n1\n", "holds a dense matrix"),
-        (f"{BANNER} real general\n3 3 2\n2 1 .5\n9 1 1\n", "Line 4: Row index out of bounds"),
-        (f"{BANNER} real general\n3 3 2\n2 1 .5\n", "Truncated file"),
-        (f"{BANNER} real general\n3 3 1\n2 1 1e39\n", "edge_weight: 1 of 1 values are NaN or inf"),
+        (f"{BANNER} real general\n3 3 2\n2 1 .5\n9 1 1\n", "line 4: is an entry outside"),
+        (f"{BANNER} real general\n3 3 2\n2 1 .5\n", "declares 2 entries and has 1"),
         (
             f"{BANNER} real symmetric\n% c\n3 3 2\n2 1 .5\n3 1 1~",
-            "line 5: holds '~'; expected numbers",
+            "line 5: '1~' is no number",
         ),
     ],
 )
@@ -80,7 +79,7 @@ def test_a_symmetric_matrix_of_both_triangles_is_refused(
     tmp_path: Path, symmetry: str, sign: int
 ) -> None:
     body = f"% c\n\n3 3 4\n2 1 7\n3 2 5\n\n1 2 {sign * 7}\n2 3 {sign * 5}\n"
-    message = rf"a\.mtx: lines 5 and 8 hold the entry \[2, 1\] and its mirror.* of a {symmetry} m"
+    message = rf"a\.mtx: line 5 holds the entry \[2, 1\], and line 8 its mirror.* of a {symmetry} m"
     with pytest.raises(BrokenFileError, match=message) as refused:
         read(tmp_path, f"{BANNER} integer {symmetry}\n{body}", "a.mtx")
     assert "write 'general' for" in str(refused.value)
@@ -125,7 +124,6 @@ def test_any_undirected_graph_survives_metis(
         ("3 2 1\n2 7 3 8\n1 7\n1 8\n", [7, 8, 7, 8]),
         ("3 2 011 2\n5 5 2 7 3 8\n5 5 1 7\n5 5 1 8\n", [7, 8, 7, 8]),
         ("3 2 100\n9 2 3\n9 1\n9 1\n", None),
-        ("3 2 10\n9 2 3\n9 1\n9 1\n\n\n", None),
     ],
 )
 def test_flags_of_metis_tell_weights_from_neighbours(
@@ -143,14 +141,11 @@ def test_flags_of_metis_tell_weights_from_neighbours(
     [
         ("", "line 1: '' is no header of METIS"),
         ("0 1\n1 2\n", "line 1: '0 1' is no header of METIS.*format='text'"),
-        ("3 2 7\n", "no header of METIS"),
         ("3 2\n2 3\n1\n1 9\n", "line 4: has neighbour 9; expected whole numbers from 1 to 3"),
-        ("3 2\n2 3\n1\nx\n", "line 4: invalid literal"),
         ("3 2 1\n2 3 1\n1\n1\n", "line 2: has 3 numbers, too few"),
         ("3 2\n2 3\n1\n", "declares 3 nodes and has 2 lines"),
         ("2 1\n2\n1\n1\n", "line 4: is the line of one node more than 2"),
         ("3 5\n2 3\n1\n1\n", "declares 5 edges, so 10 neighbours, and has 4"),
-        ("99999999999 2\n2 3\n1\n", "declares 99999999999 nodes and has 2 lines"),
     ],
 )
 def test_a_damaged_metis_graph_is_refused(tmp_path: Path, content: str, message: str) -> None:

@@ -1,7 +1,5 @@
 """The karate club against two independent copies of it."""
 
-from pathlib import Path
-
 import networkx as nx
 import numpy as np
 
@@ -17,14 +15,6 @@ def test_edges_and_clubs_are_those_of_networkx() -> None:
     assert set(pairs) == expected
     clubs = [reference.nodes[node]["club"] == "Officer" for node in range(34)]
     np.testing.assert_array_equal(present(graph.labels), clubs)
-
-
-def test_edges_are_those_of_the_file(data_dir: Path) -> None:
-    lines = (data_dir / "karate" / "karate.adjlist").read_text().splitlines()
-    entries = [[int(word) - 1 for word in line.split()] for line in lines]
-    expected = {(node, other) for node, *others in entries for other in others}
-    graph = load_karate()
-    assert set(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True)) == expected
 
 
 def test_the_leaders_train_and_both_clubs_are_in_every_mask() -> None:

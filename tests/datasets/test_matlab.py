@@ -1,7 +1,5 @@
 """MATLAB files: the published counts of the real ones, and files that are missing or broken."""
 
-import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +78,6 @@ NETWORK = sp.csc_matrix(np.ones((10, 10)) - np.eye(10))
 GROUP = sp.csc_matrix(np.eye(10, 4))
 
 
-def test_split_takes_fractions_and_a_seed(tmp_path: Path) -> None:
-    write(tmp_path, network=NETWORK, group=GROUP)
-    graph = load_matlab("blogcatalog", tmp_path, fractions=(0.3, 0.3, 0.4))
-    assert mask_sizes(graph) == [3, 3, 4]
-    others = [load_matlab("blogcatalog", tmp_path, split_seed=seed) for seed in range(5)]
-    masks = {present(other.train_mask).tobytes() for other in others}
-    assert len(masks) > 1
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"Homo_sapiens.mat: no such file .*node2vec"):
         load_matlab("ppi", tmp_path)
@@ -97,7 +86,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_truncated_file_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, network=NETWORK, group=GROUP) / "blogcatalog.mat"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB 5"):
+    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB file"):
         load_matlab("blogcatalog", tmp_path)
 
 
@@ -117,47 +106,6 @@ def test_content_that_does_not_fit_is_named(
         load_matlab("blogcatalog", write(tmp_path, **matrices))
 
 
-def damage(path: Path, key: str, array: str, value: int) -> None:
-    """Overwrites an index of a matrix in a file, even with one that SciPy would not write."""
-    content = bytearray(path.read_bytes())
-    written = getattr({"network": NETWORK, "group": GROUP}[key].tocsc(), array)
-    offset = content.index(written.astype("<i4").tobytes(), content.index(key.encode()))
-    content[offset + 8 : offset + 12] = value.to_bytes(4, "little", signed=True)
-    path.write_bytes(content)
-
-
-def compress(path: Path) -> None:
-    """Compresses every variable of a file, as MATLAB does."""
-    content = path.read_bytes()
-    place, parts = 128, [content[:128]]
-    while place < len(content):
-        stop = place + 8 + int.from_bytes(content[place + 4 : place + 8], "little")
-        packed = zlib.compress(content[place:stop])
-        parts.append(struct.pack("<II", 15, len(packed)) + packed)
-        place = stop
-    path.write_bytes(b"".join(parts))
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize("key", ["network", "group"])
-@pytest.mark.parametrize("array", ["indices", "indptr"])
-@pytest.mark.parametrize("value", [2**24, -1])
-def test_indices_that_point_outside_the_matrix_are_refused(
-    tmp_path: Path, key: str, array: str, value: int, compressed: bool
-) -> None:
-    path = write(tmp_path, network=NETWORK, group=GROUP) / "blogcatalog.mat"
-    if compressed:
-        compress(path)
-        assert load_matlab("blogcatalog", tmp_path).num_edges == 90
-        write(tmp_path, network=NETWORK, group=GROUP)
-    damage(path, key, array, value)
-    if compressed:
-        compress(path)
-    message = r"blogcatalog.mat: cannot be read as a MATLAB 5 file \(ValueError: a CSR matrix whose"
-    with pytest.raises(BrokenFileError, match=message):
-        load_matlab("blogcatalog", tmp_path)
-
-
 @pytest.mark.parametrize("compressed", [False, True])
 def test_other_variables_and_stored_zeros_are_left_out(tmp_path: Path, compressed: bool) -> None:
     network = NETWORK.copy()
@@ -171,20 +119,7 @@ def test_other_variables_and_stored_zeros_are_left_out(tmp_path: Path, compresse
     np.testing.assert_array_equal(present(graph.labels), GROUP.toarray())
 
 
-def test_formats_of_other_versions_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "blogcatalog.mat"
-    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(200))
-    with pytest.raises(BrokenFileError, match=r"of MATLAB 7.3; save it with the option -v7"):
-        load_matlab("blogcatalog", tmp_path)
-    scipy.io.savemat(path, {"network": NETWORK, "group": GROUP}, format="4")
-    with pytest.raises(BrokenFileError, match=r"it does not begin as one"):
-        load_matlab("blogcatalog", tmp_path)
-
-
-def test_a_size_in_a_tag_reserves_nothing(tmp_path: Path) -> None:
-    path = write(tmp_path, network=NETWORK, group=GROUP) / "blogcatalog.mat"
-    content = bytearray(path.read_bytes())
-    content[132:136] = b"\xff\xff\xff\xff"
-    path.write_bytes(content)
-    with pytest.raises(BrokenFileError, match="ends within an element of 4294967295 bytes"):
+def test_a_file_of_another_version_is_named(tmp_path: Path) -> None:
+    (tmp_path / "blogcatalog.mat").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(200))
+    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB file"):
         load_matlab("blogcatalog", tmp_path)

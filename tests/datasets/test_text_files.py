@@ -2,18 +2,14 @@
 
 import gzip
 import logging
-import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph.datasets import AmbiguousFileError, BrokenFileError, ReadReport, read_edge_list
-from jaxgraph.datasets import text_edges as readers
-from tests.datasets.structure import present
 
 Found = tuple[list[tuple[int, int]], list[float] | None, list[Any] | None, int]
 
@@ -45,8 +41,6 @@ PATH = [(0, 1), (1, 2), (2, 3)]
     [
         b"\xef\xbb\xbf0,1\n1,2\n2,3\n",
         "0,1\n1,2\n2,3\n".encode("utf-16"),
-        "+0 +1\n1 2\n2 3\n",
-        "0.0 1.0\n1 2\n2 3\n",
         "0.000000000000000000e+00 1.0e+00\n1 2\n2 3\n",
         '"0","1"\n"1","2"\n2,3\n',
         "\u22120,1\n1,2\n2,3\n",
@@ -68,11 +62,8 @@ def test_the_first_line_is_an_edge_where_it_holds_numbers(
         (",src,dst\n0,5,7\n1,7,2\n", [(5, 7), (7, 2)], None),
         ("id,source,target\n9,5,7\n8,7,2\n", [(5, 7), (7, 2)], None),
         ("weight,source,target\n.5,5,7\n2,7,2\n", [(5, 7), (7, 2)], [0.5, 2]),
-        ("to;from;w\n5;7;1\n7;2;3\n", [(7, 5), (2, 7)], [1, 3]),
-        ("u v\n5 7\n", [(5, 7)], None),
         ("sender\treceiver\ttime\n5\t7\t1082040961\n", [(5, 7)], None),
         ("Source,Target,Type,Id,Label,Weight\n5,7,Directed,0,,1.5\n", [(5, 7)], [1.5]),
-        ("FromNodeId\tToNodeId\n5\t7\n", [(5, 7)], None),
         ("this,that\n5,7\n", [(5, 7)], None),
         (",this,that,weight\n0,5,7,3\n", [(5, 7)], [3]),
     ],
@@ -88,25 +79,19 @@ def test_names_decide_where_there_are_names(
     ("content", "message"),
     [
         ("a,b,c\n0,1,2\n", r"'a', 'b', 'c'.*columns=\('a','b'\)"),
-        ("id,target\n0,1\n", "does not tell where senders and receivers are"),
         ("src,from,dst\n0,1,2\n", "'src' and 'from' may all hold senders"),
-        ("src,dst,w,weight\n0,1,2,3\n", "'w' and 'weight' may all hold weights"),
         ("4 3\n0 1\n1 2\n2 3\n", "counts=True .*counts=False"),
-        ("4 3\n1 2\n2 3\n3 4\n", "counts=True .*counts=False"),
         ("4 4 2\n1 2\n3 4\n", "'4 4 2'.*MatrixMarket.*counts=True"),
         ("1 2 1082040961\n2 3 1082040962\n", "third column.*'1082040961'.*--weight-column 2"),
-        ("1 2 1082040961.5\n2 3 1082040962.5\n", "third column.*--weight-column none"),
         ("0 1 3\n1 2 4\n", "may be a weight, a time or a type"),
         ("0,1,1,1\n", "4 columns without names"),
         ("0\n1\n", "1 column; expected at least two.*separator="),
         ("1000000000,7\n", "largest id is 1000000000.*--relabel"),
-        ("9223372036854775807,7\n", "largest id is 9223372036854775807.*relabel=True"),
-        ("99999999999999999999,7\n", "largest id is 99999999999999999999"),
+        ("99999999999999999999,7\n", "line 1: the id '99999999999999999999'.*--relabel"),
         ("0,1\n2,x\n", "line 2: the id 'x' is no whole number.*relabel=True"),
         ("0,1\n2.5,1\n", "line 2: the id '2.5' is no whole number"),
         ("a,1\nb,2\n", "line 1: the id '1' is a number, unlike"),
         ("person,friend\nann,bob\nbob,cid\n", "header=True.*header=False"),
-        ("ann,bob\n", "header=True.*header=False"),
     ],
 )
 def test_what_a_file_leaves_open_is_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -118,12 +103,9 @@ def test_what_a_file_leaves_open_is_refused(tmp_path: Path, content: str, messag
     ("content", "options", "found"),
     [
         ("a,b,c\n0,1,2\n", {"columns": ("c", "a")}, ([(2, 0)], None, None, 3)),
-        ("0 1 2\n", {"columns": (2, 0)}, ([(2, 0)], None, None, 3)),
         ("4 3\n0 1\n1 2\n2 3\n", {"counts": True}, (PATH, None, None, 4)),
-        ("4 3\n0 1\n1 2\n2 3\n", {"counts": False}, ([(4, 3), *PATH], None, None, 5)),
         ("1 2 9\n", {"weights": 2}, ([(1, 2)], [9.0], None, 3)),
         ("1 2 9\n", {"weights": False}, ([(1, 2)], None, None, 3)),
-        ("1 2 friend\n", {"weights": False}, ([(1, 2)], None, None, 3)),
         ("src,dst,n\n1,2,9\n", {"weights": "n"}, ([(1, 2)], [9.0], None, 3)),
         ("1000000000,7\n", {"relabel": True}, ([(1, 0)], None, [7, 10**9], 2)),
         ("1000000000,7\n", {"relabel": False}, ([(10**9, 7)], None, None, 10**9 + 1)),
@@ -133,16 +115,9 @@ def test_what_a_file_leaves_open_is_refused(tmp_path: Path, content: str, messag
             {"relabel": True},
             ([(1, 0)], None, [-7, 9223372036854775807], 2),
         ),
-        (
-            f"{10**20},7\n7,07\n",
-            {"relabel": True},
-            ([(1, 0), (0, 0)], None, ["7", str(10**20)], 2),
-        ),
         ("a,1\n1,b\n", {"relabel": True}, ([(0, 1), (1, 2)], None, ["a", "1", "b"], 3)),
         ("who,whom\nann,bob\n", {"header": True}, ([(0, 1)], None, ["ann", "bob"], 2)),
-        ("who,whom\n", {"header": False}, ([(0, 1)], None, ["who", "whom"], 2)),
         ("0:1\n1:2\n2:3\n", {"separator": ":"}, (PATH, None, None, 4)),
-        ("0  1\n1 2\n2   3\n", {"separator": " "}, (PATH, None, None, 4)),
         ("0\t1\n1\t2\n2\t3\n", {"separator": "\\t"}, (PATH, None, None, 4)),
     ],
 )
@@ -174,7 +149,6 @@ def test_ids_that_are_names_are_kept_in_order(
     ("content", "num_nodes", "weights"),
     [
         ("3\n0 1\n1 2\n2 3\n", 4, None),
-        ("5\n0 1\n1 2\n2 3\n", 5, None),
         ("6 3\n0 1 .5\n1 2 .5\n2 3 .5\n", 6, [0.5] * 3),
     ],
 )
@@ -184,11 +158,6 @@ def test_a_line_of_counts_with_fewer_columns_is_recognised(
     assert read(tmp_path, content) == (PATH, weights, None, num_nodes)
     counts = tuple(int(count) for count in content.partition("\n")[0].split())
     assert report_of(tmp_path, content).declared_counts == counts
-
-
-def test_a_floating_third_column_holds_weights(tmp_path: Path) -> None:
-    assert read(tmp_path, "0 1 1.0\n1 2 2.0\n")[1] == [1, 2]
-    assert read(tmp_path, "0 1 1\n1 2 2.5e-1\n")[1] == [1, 0.25]
 
 
 @pytest.mark.parametrize(
@@ -201,16 +170,13 @@ def test_an_empty_column_is_ignored_and_reported(
     assert read(tmp_path, content) == (PATH, None, None, 4)
     report = report_of(tmp_path, content)
     assert (report.columns, report.weight_column, len(report.ignored_columns)) == (ends, None, 1)
-    assert ends != (0, 1) or "column 2 is empty" in str(report)
 
 
 @pytest.mark.parametrize(
     "content",
     [
         "7 11\n5 3 2\n1 3 4\n5 4 2 1\n2 3 6 7\n1 3 6\n5 4 7\n6 4\n",
-        "7 11\n5 3 2\n1 3 4\n5 4 2 1\n",  # not all of it
         "% c\n3 2 001\n2 5\n1 5 3 1\n2 1\n",
-        "3 3\n2 3\n1 3\n1 2\n",
         "4 2 011\n5 2 .5\n5 1 .5\n5 4 .5\n5 3 .5\n",  # would pass for edges with weights
     ],
 )
@@ -234,33 +200,23 @@ def test_a_damaged_list_is_not_taken_for_a_graph_of_metis(tmp_path: Path, conten
         ("", "no line of numbers or names"),
         ("from,to\n", "line 1: 'from,to' holds names of columns.*header=False"),
         ("# c\n0,1\n\n2\n", "line 4: has 1 columns, and the first edge 2"),
-        ("from,to\n0,1\n1,2,3\n", "line 3: has 3 columns"),
         ("src,dst,n\n0,1\n", "line 2: has 2 columns, and the header 3"),
         ("0,1\n,2\n", "line 2: has an empty id"),
         ("0,1\n-2,1\n", "line 2: has a negative id"),
         ("# c\n0,1,.5\n1,2,nan\n", "line 3: has a weight that is not finite"),
         ("src,dst,weight\n0,1,0,5\n", "line 2: has 4 columns, and the header 3"),
         ("0;1;0,5\n1;2;0,7\n", "line 1: '0,5' is no number in column 2.*--weight-column none"),
-        ("src,dst,weight\n0,1,1_0\n", "line 2: '1_0' is no number in column 2"),
         ("src,dst,weight\n0,1,2\n1,2,\n", "line 3: nothing is in column 2; expected a weight"),
-        ("0,1,\n1,2,.5\n", "line 1: nothing is in column 2.*--weight-column none"),
-        ("src,dst,\n0,1\n", "line 2: has 2 columns, and the header 3.*remove names"),
         ("5 9\n0 1 .5\n", "declares 9 edges and 1 follow"),
         (b"0,1\n\xe9,2\n", "not utf-8; convert it first"),
         (b"0\0,\x001\n", "line 1: holds a zero byte"),
         ("0,1\n" + "1" * 2**20, "line 2: has over 1,048,576 characters"),
-        ("a\n" + "b" * 2**16 + ",c\n", "1 column; expected"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, content: str | bytes, message: str) -> None:
     with pytest.raises(ValueError, match=rf"a\.txt: .*{message}") as raised:
         read(tmp_path, content)
     assert isinstance(raised.value, BrokenFileError | AmbiguousFileError)
-
-
-def test_a_separator_is_one_character(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"a\.txt: separator: got '::'; expected one character"):
-        read(tmp_path, "0::1\n", separator="::")
 
 
 def test_a_few_long_names_do_not_make_all_of_them_long(tmp_path: Path) -> None:
@@ -326,30 +282,3 @@ def test_both_readers_find_the_same_edges(
         expected = [*pairs, pairs[-1]] if last != "\n" else pairs
         weights = [u + v / 64 for u, v in expected] if weighted else None
         assert found == (expected, weights, None, 100)
-
-
-def test_plain_numbers_are_read_by_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("the reader of names was asked")
-
-    monkeypatch.setattr(readers, "_edges_of_cells", refuse)
-    assert read(tmp_path, 'src,dst,kind,weight\n"0",1,a,.5\n1,+2,b,2\n2,3,c,1\n')[0] == PATH
-
-
-def test_no_warning_of_numpy_is_needed_to_see_a_fraction(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(AmbiguousFileError, match=r"line 2: the id '2\.5'"):
-            read(tmp_path, "0,1\n2.5,1\n")
-
-
-def test_weights_are_those_of_the_edges_that_they_stand_beside(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    pairs, weights = rng.integers(0, 50, (40, 2)), rng.random(40).astype(np.float32)
-    rows = [f"{w},{u},{v}" for (u, v), w in zip(pairs, weights, strict=True)]
-    path = tmp_path / "a.csv"
-    path.write_text("\n".join(["weight,target,source", *rows]))
-    graph = read_edge_list(path)
-    np.testing.assert_array_equal(graph.receivers, pairs[:, 0])
-    np.testing.assert_array_equal(graph.senders, pairs[:, 1])
-    np.testing.assert_array_equal(present(graph.edge_weight), weights)

@@ -12,8 +12,8 @@ from jaxgraph.layout.part_files import PartFolder
 
 SMALL = Amounts(limit=1 << 40, edges=307, block=1500, names=1 << 20)
 """Some chunks."""
-TINY = Amounts(limit=1 << 40, edges=97, block=300, names=1 << 14, seconds=0)
-"""A few edges at once, and each chunk recorded."""
+TINY = Amounts(limit=1 << 40, edges=97, block=300, names=1 << 14)
+"""A few edges at once."""
 
 
 def in_small_chunks(monkeypatch: pytest.MonkeyPatch, amounts: Amounts = SMALL) -> None:
