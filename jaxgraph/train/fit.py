@@ -28,8 +28,7 @@ from jaxgraph.train.arguments import (
     checked_graphs,
     checked_task,
 )
-from jaxgraph.train.checkpoints import Checkpoints
-from jaxgraph.train.checkpoints.saving import Saving, saving_of
+from jaxgraph.train.checkpoints import Checkpoints, Saving, saving_of
 from jaxgraph.train.fit_state import (
     FitState,
     abstract_fit_state,
@@ -259,8 +258,7 @@ def _train(
         return () if watch is None else watch.samples()
 
     def save(state: FitState, write: Callable[..., None]) -> None:
-        records, graphs = progress.records, progress.place.program.graphs
-        together(lambda: write(state, records, graphs, samples()))
+        together(lambda: write(state, progress.records, samples()))
 
     def end() -> History:
         state = run.collect(progress)
