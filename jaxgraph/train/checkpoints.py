@@ -178,7 +178,7 @@ class Saving:
             "format": FORMAT,
             "epoch": epoch,
             "keeps_best": state.best_params is not None,
-            "leaves": dict(described(state)),
+            "leaves": described(state),
             "identity": self._digests,
             "samples": [dataclasses.asdict(sample) for sample in samples],
             "records": [dataclasses.asdict(record) for record in records],

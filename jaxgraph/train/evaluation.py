@@ -6,21 +6,21 @@ import functools
 import operator
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from flax import nnx
 
 from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
-from jaxgraph.parallel.spmd import in_order, local_rows
+from jaxgraph.parallel.spmd import in_order
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.arguments import check_model, checked_graph, checked_graphs, checked_task
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import rows_of_model, split_model, split_sums
 from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
-from jaxgraph.train.streamed import of_all_processes, streamed_evaluation, streamed_outputs
+from jaxgraph.train.streamed import evaluation_function, streamed_outputs
 from jaxgraph.train.task import SPLITS, Sums, Task
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def evaluate(
     check_model(model, graphs)
     placed = _placed(model, graphs[0])
     sums = [
-        streamed_evaluation(graph, *placed, task)
+        evaluation_function(graph, placed[0], placed[1:], task)(*placed[1:])
         if isinstance(graph, StreamedGraph)
         else _evaluation_sums(*placed, graph, task)
         for graph in graphs
@@ -111,40 +111,25 @@ def as_numbers(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
     }
 
 
-@overload
-def predict(
-    model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: Literal[True] = True
-) -> np.ndarray: ...
-@overload
-def predict(
-    model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: Literal[False]
-) -> tuple[np.ndarray, np.ndarray]: ...
-def predict(
-    model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: bool = True
-) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+def predict(model: nnx.Module, sharded: Graph | ShardedGraph) -> np.ndarray:
     """Computes the outputs of a model for every node, without dropout.
 
     Args:
       model: a module called as `model(shard, x, key=None, train=False)`, returning [rows, out].
       sharded: the graph.
-      gather: whether to gather the rows of all processes.
 
     Returns:
-      float [num_nodes, out] in the order of the graph, in every process; with gather=False `(ids,
-      rows)`: this process's nodes, int64 [own nodes], and their outputs [own nodes, out].
+      float [num_nodes, out] in the order of the graph, in every process.
 
     Raises:
       ValueError: an argument is of the wrong kind, or the model does not fit the graph.
     """
     sharded = checked_graph(sharded)
     check_model(model, (sharded,))
+    placed = _placed(model, sharded)
     if isinstance(sharded, StreamedGraph):
-        ids, rows = streamed_outputs(sharded, *_placed(model, sharded))
-        if not gather:
-            return ids, rows
-        return in_order(*of_all_processes(ids, rows), sharded.num_nodes)
-    outputs = _outputs(*_placed(model, sharded), sharded)
-    return gather_rows(outputs, sharded) if gather else local_rows(outputs, sharded)
+        return in_order(*streamed_outputs(sharded, *placed), sharded.num_nodes)
+    return gather_rows(_outputs(*placed, sharded), sharded)
 
 
 def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Compiled:

@@ -64,14 +64,12 @@ def apply_model(
     try:
         outputs = model(plain, x, key=key, train=train)
     except (TypeError, AttributeError) as error:
-        is_about_columns = FeatureColumns.__name__ in str(error)
-        if not (isinstance(plain.nodes, FeatureColumns) and is_about_columns):
+        if FeatureColumns.__name__ not in str(error):
             raise
         raise ValueError(
             f"the first layer of {type(model).__name__} cannot be split by column of features, "
-            f"which mode='p3' does: {error}. Start with a layer that can (jaxgraph.nn.Linear, a "
-            "convolution of jaxgraph.nn, one written with jaxgraph.parallel.ptags), or shard the "
-            "graph in mode 'domain' or 'sar'"
+            f"which mode='p3' does: {error}. Start with one that can, such as jaxgraph.nn.Linear "
+            "or a convolution of jaxgraph.nn, or shard the graph in mode 'domain' or 'sar'"
         ) from error
     return outputs, split_model(model)[2]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +23,6 @@ from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import gradients, split_model
 from jaxgraph.train.optimizers import EvalParams, Optimizer, comparable
 from jaxgraph.train.state import (
-    LEARNERS,
     TrainState,
     abstract_state,
     place_variables,
@@ -96,30 +95,26 @@ def train_step(
     loss, sums, statistics, grads = gradients(
         learner.graphdef, state.params, state.statistics, sharded, key, learner.task, train=True
     )
-    new = updated(learner, state, loss, statistics, grads)
-    return jax.lax.with_sharding_constraint(new, shardings(new, sharded)), sums
+    return updated(learner, state, sharded, loss, statistics, grads), sums
 
 
 def updated(
-    learner: Learner, state: TrainState, loss: jax.Array, statistics: nnx.State, grads: nnx.State
+    learner: Learner,
+    state: TrainState,
+    sharded: ShardedGraph,
+    loss: jax.Array,
+    statistics: nnx.State,
+    grads: nnx.State,
 ) -> TrainState:
-    """Makes a step of the optimizer.
-
-    Args:
-      learner: has the optimizer.
-      state: the state before the step.
-      loss, statistics, grads: of the step.
-
-    Returns:
-      The new state.
-    """
+    """The state after a step of the optimizer, given what a pass over the graph computed."""
     # Optimizers that read the loss (reduce_on_plateau) take it as `value`; others ignore it.
     optimizer = optax.with_extra_args_support(learner.optimizer.transformation)
     updates, optimizer_state = optimizer.update(
         grads, state.optimizer_state, state.params, value=loss
     )
     params: Any = optax.apply_updates(state.params, updates)
-    return TrainState(params, statistics, optimizer_state)
+    new = TrainState(params, statistics, optimizer_state)
+    return jax.lax.with_sharding_constraint(new, shardings(new, sharded))
 
 
 def compile_train_step(
@@ -172,22 +167,18 @@ def trace_train_step(
     sharded = checked_graph(sharded, task, abstract=True, train=True)
     check_model(model, (sharded,))
     check_optimizer(optimizer, model)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    state = abstract_state(model, optimizer, sharded)
     learner = make_learner(model, optimizer, task)
-    arguments = (state, sharded, key)
-    return _train_step(learner).trace(*arguments), arguments
 
-
-@lru_cache(maxsize=LEARNERS)
-def _train_step(learner: Learner) -> LatestPrograms:
     def step(
         state: TrainState, sharded: ShardedGraph, key: jax.Array
     ) -> tuple[TrainState, jax.Array]:
         state, sums = train_step(learner, state, sharded, key)
-        return state, learner.task.metrics(sums)["loss"]
+        return state, task.metrics(sums)["loss"]
 
-    return LatestPrograms(step, donate_argnums=0, compiler_options=learner.compiler_options)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    arguments = (abstract_state(model, optimizer, sharded), sharded, key)
+    program = jax.jit(step, donate_argnums=0, compiler_options=learner.compiler_options)
+    return program.trace(*arguments), arguments
 
 
 def make_learner(
@@ -234,21 +225,13 @@ def loss_and_grad(
     params, statistics = (place_variables(each, sharded) for each in variables)
     of_step = (graphdef, params, statistics)
     if isinstance(sharded, StreamedGraph):
-        loss, _, _, grads = streamed_gradient(sharded, *of_step, key, task, bool(train))
+        loss, *_, grads = streamed_gradient(sharded, *of_step, key, task, bool(train))
         return loss, grads
     loss, grads = _loss_and_grad(*of_step, sharded, key, task, bool(train))
     return loss, collect_rows(grads, sharded)
 
 
 @partial(LatestPrograms, static_argnums=(0, 5, 6))
-def _loss_and_grad(
-    graphdef: nnx.GraphDef,
-    params: nnx.State,
-    statistics: nnx.State,
-    sharded: ShardedGraph,
-    key: jax.Array,
-    task: Task,
-    train: bool,
-) -> tuple[jax.Array, Any]:
-    loss, _, _, grads = gradients(graphdef, params, statistics, sharded, key, task, train)
+def _loss_and_grad(*arguments: Any) -> tuple[jax.Array, nnx.State]:
+    loss, _, _, grads = gradients(*arguments)
     return loss, grads

@@ -19,7 +19,6 @@ from jaxgraph.train import (
     evaluate,
     fit,
     loss_and_grad,
-    predict,
 )
 from jaxgraph.train.state import LEARNERS
 from tests.times import compilations
@@ -27,8 +26,6 @@ from tests.tolerance import assert_close
 from tests.train.small_model import (
     CLASSES,
     SmallNet,
-    TableNet,
-    multilabel_graph,
     on_devices,
     on_devices_alike,
     small_graph,
@@ -75,27 +72,6 @@ def test_the_loss_is_that_of_the_step_and_the_metrics_are_those_after_it() -> No
     assert history.records[0].metrics["test"] == pytest.approx(after["test"], rel=1e-6)
 
 
-@pytest.mark.slow
-def test_rows_of_nodes_are_trained_with_their_nodes() -> None:
-    graph = small_graph()
-    models = [TableNet(graph.num_nodes) for _ in range(2)]
-    curves = [
-        fit(model, on_devices(graph, parts), ADAM, epochs=10, restore_best=False).loss
-        for model, parts in zip(models, (1, 4), strict=True)
-    ]
-    assert curves[0][-1] < curves[0][0]
-    assert_close(curves[1], curves[0], reduction_length=60)
-    assert_close(models[1].table[...], models[0].table[...], reduction_length=60)
-
-
-def test_multilabel_graphs_are_learned() -> None:
-    sharded = on_devices(multilabel_graph(), 2)
-    history = fit(SmallNet(outputs=4), sharded, ADAM, epochs=30)
-    assert history.loss[-1] < history.loss[0]
-    assert set(history.metrics["val"]) == {"loss", "accuracy", "micro_f1"}
-    assert history.val_accuracy == history.metrics["val"]["accuracy"]
-
-
 # ------------------------------------------------------------------ the model afterwards
 
 
@@ -133,21 +109,6 @@ def test_without_validation_nodes_the_last_is_the_best() -> None:
     assert set(history.metrics) == {"train", "test"}
 
 
-def test_statistics_are_left_in_the_model() -> None:
-    model = SmallNet()
-    fit(model, on_devices(small_graph(), 4), ADAM, epochs=3)
-    assert np.abs(np.asarray(model.mean[...])).max() > 0
-
-
-@pytest.mark.slow
-def test_training_goes_on_where_it_ended_on_another_mesh() -> None:
-    graph, model = small_graph(), SmallNet()
-    first = fit(model, on_devices(graph, 4), ADAM, epochs=10, restore_best=False)
-    second = fit(model, on_devices(graph, 2), ADAM, epochs=10, restore_best=False)
-    assert second.loss[0] < first.loss[0]
-    assert isinstance(predict(model, on_devices(graph, 1)), np.ndarray)
-
-
 # ------------------------------------------------------------------ ways to end
 
 
@@ -160,14 +121,6 @@ def test_patience_stops_after_epochs_without_a_better_validation_loss() -> None:
     assert stopped.loss == full.loss[: len(stopped.loss)]
     recent = stopped.val_loss[stopped.best_epoch :]
     assert min(recent) >= stopped.val_loss[stopped.best_epoch - 1]
-
-
-def test_every_epoch_is_reported() -> None:
-    seen: list[EpochRecord] = []
-    history = fit(SmallNet(), on_devices(small_graph(), 2), ADAM, epochs=4, on_epoch=seen.append)
-    assert tuple(seen) == history.records
-    assert [record.epoch for record in seen] == [1, 2, 3, 4]
-    assert all(record.seconds > 0 for record in seen)
 
 
 def test_a_true_result_of_a_callback_ends_training() -> None:
@@ -250,14 +203,6 @@ def test_nan_from_the_start_leaves_the_parameters_that_were_there() -> None:
     before = parameters(model)
     with pytest.raises(FloatingPointError, match="learning rate"):
         fit(model, on_devices(small_graph(), 2), exploding(0), epochs=2)
-    assert_same(parameters(model), before)
-
-
-def test_a_refused_argument_leaves_the_model_alone() -> None:
-    model = SmallNet(outputs=2)
-    before = parameters(model)
-    with pytest.raises(ValueError, match="the graph has 3 classes"):
-        fit(model, on_devices(small_graph(), 2), ADAM, epochs=1)
     assert_same(parameters(model), before)
 
 

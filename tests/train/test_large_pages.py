@@ -21,7 +21,7 @@ from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import Shard, ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
 from jaxgraph.process import use_large_pages
-from jaxgraph.train import NodeClassification, compile_train_step, fit, initial_state
+from jaxgraph.train import NodeClassification, compile_train_step, initial_state
 from jaxgraph.train.task import Sums
 from tests.strategies import NUM_CLASSES
 from tests.training import crooked_graph
@@ -172,26 +172,6 @@ def test_the_same_bits(name: str, parts: int, monkeypatch: pytest.MonkeyPatch) -
             losses.append(loss)
         found.append((losses, state.params))
     jax.tree.map(np.testing.assert_array_equal, *found)
-
-
-@pytest.mark.slow
-@needs_kernels
-def test_training_runs_the_program_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    sharded, histories, programs = sharded_graph(500), [], []
-    for setting in (for_all, without):
-        setting(monkeypatch)
-        options: Any = {"epochs": 3, "on_compile": programs.extend}
-        histories.append(fit(make_model(), sharded, optax.adam(0.1), **options))
-    assert [asks(program) for program in programs] == [True, False]
-    losses = [[record.loss for record in history.records] for history in histories]
-    assert losses[0] == losses[1]
-
-
-@needs_kernels
-def test_a_guess_that_is_too_large_costs_nothing() -> None:
-    program = jax.jit(on_large_pages, static_argnums=1).lower(jnp.ones(9), 1 << 40).compile()
-    assert asks(program)
-    assert temporary(program) < 1 << 12
 
 
 @needs_kernels

@@ -9,7 +9,7 @@ from flax import nnx
 
 from jaxgraph.parallel import spmd
 from jaxgraph.train import NodeClassification
-from jaxgraph.train.objective import apply_model, gradients, objective, split_model
+from jaxgraph.train.objective import gradients, objective, split_model
 from tests.tolerance import assert_close
 from tests.train.small_model import SmallNet, on_devices, small_graph
 
@@ -19,12 +19,6 @@ KEY = jax.random.key(2)
 
 def numbers(tree: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-
-
-def test_split_model_parts_parameters_and_statistics() -> None:
-    _, params, statistics = split_model(SmallNet())
-    assert sorted(params) == ["first", "second"]
-    assert list(statistics) == ["mean"]
 
 
 def test_nothing_that_is_passed_in_changes() -> None:
@@ -48,14 +42,6 @@ def test_statistics_are_those_of_the_whole_graph() -> None:
     assert_close(numbers(new)[0], expected, reduction_length=graph.num_nodes)
 
 
-def test_inference_changes_no_statistics() -> None:
-    graphdef, params, statistics = split_model(SmallNet())
-    *_, new, _ = gradients(
-        graphdef, params, statistics, on_devices(small_graph(), 2), None, TASK, False
-    )
-    np.testing.assert_array_equal(numbers(new)[0], numbers(statistics)[0])
-
-
 @pytest.mark.slow
 def test_gradients_inside_of_spmd_are_those_outside() -> None:
     graphdef, params, statistics = split_model(SmallNet(dropout=0.5))
@@ -70,14 +56,3 @@ def test_gradients_inside_of_spmd_are_those_outside() -> None:
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
     for inside, reference in zip(numbers(grads), numbers(expected), strict=True):
         assert_close(inside, reference, reduction_length=60)
-
-
-def test_apply_model_runs_without_a_key() -> None:
-    graphdef, params, statistics = split_model(SmallNet(dropout=0.5))
-
-    def on_shard(params: nnx.State, statistics: nnx.State, shard: Any) -> Any:
-        return apply_model(graphdef, params, statistics, shard)[0]
-
-    outputs = spmd(on_shard, outputs="rows")(params, statistics, on_devices(small_graph(), 2))
-    assert outputs.shape[1] == 3
-    assert np.isfinite(np.asarray(outputs)).all()

@@ -98,12 +98,6 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(
     assert evaluate(again, sharded) == evaluate(model, sharded)
 
 
-def test_it_starts_from_nothing_where_there_is_no_checkpoint(
-    tmp_path: Path, sharded: ShardedGraph, whole: History
-) -> None:
-    assert_resumed(train(tmp_path / "new", sharded, RowsNet()), whole, after=0)
-
-
 @pytest.mark.slow
 def test_on_another_number_of_devices_the_state_is_the_same_bit_by_bit(
     copy: Path, half: Path, sharded: ShardedGraph
@@ -120,17 +114,6 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path, sharded: ShardedGraph)
     best = history.best_epoch
     assert best < EPOCHS - 1
     assert held(tmp_path / "run") == [best, EPOCHS - 1, EPOCHS]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("restore_best", [True, False])
-def test_a_run_may_keep_its_best_parameters_or_not(
-    tmp_path: Path, sharded: ShardedGraph, restore_best: bool
-) -> None:
-    options: dict[str, Any] = {"restore_best": restore_best, "optimizer": optax.adam(0.3)}
-    expected = train(tmp_path / "whole", sharded, SmallNet(), **options)
-    train(tmp_path / "run", sharded, SmallNet(), epochs=3, **options)
-    assert_resumed(train(tmp_path / "run", sharded, SmallNet(), **options), expected, after=3)
 
 
 def test_an_interrupted_run_is_saved(tmp_path: Path, sharded: ShardedGraph, whole: History) -> None:
