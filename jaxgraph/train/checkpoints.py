@@ -153,16 +153,24 @@ class Saving:
         if self._pending is not None and self._pending.done():
             self._wait()
 
-    def save(self, state: FitState, records: Sequence[EpochRecord], samples: Sequence[Any]) -> None:
-        """Begins to write a checkpoint, once the one before is written.
+    def save(
+        self,
+        state: FitState,
+        records: Sequence[EpochRecord],
+        samples: Sequence[Any],
+        *,
+        wait: bool,
+    ) -> None:
+        """Begins to write a checkpoint unless it is saved, once the one before is written.
 
         Args:
           state: the state after the last record, on the host.
           records: of this call's epochs.
           samples: measured times of layers, `jaxgraph.planner.Sample`.
+          wait: whether to wait until it is written.
 
         Raises:
-          OSError: the one before could not be written.
+          OSError: it, or the one before, could not be written.
         """
         self._wait()
         epoch = int(state.epoch)
@@ -185,11 +193,8 @@ class Saving:
         }
         losses = {record.epoch: record.val_loss for record in records}
         self._pending = self._thread.submit(_write, path, head, state, self._request.keep, losses)
-
-    def finish(self, *saved: Any) -> None:
-        """Saves the end of the run unless it is saved, and waits until it is written."""
-        self.save(*saved)
-        self._wait()
+        if wait:
+            self._wait()
 
     def close(self) -> None:
         """Waits for the thread."""

@@ -268,8 +268,7 @@ def choose(
 
 
 def _evaluation_sums(learner: Learner, state: TrainState, sharded: ShardedGraph) -> dict[str, Sums]:
-    params = learner.evaluated(state).params
-    return evaluation_sums(learner.graphdef, params, state.statistics, sharded, learner.task)
+    return evaluation_sums(learner.split(learner.evaluated(state)), sharded, learner.task)
 
 
 @jax.jit

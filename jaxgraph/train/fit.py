@@ -16,7 +16,6 @@ from flax import nnx
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train import identity
 from jaxgraph.train.aggregates import with_aggregates
@@ -162,13 +161,30 @@ def fit(
     check_optimizer(optimizer, model)
     check_eval_params(eval_params, optimizer, model, graphs)
     epochs = checked_count("epochs", epochs)
-    _check_patience(patience, graphs, task)
+    patience = None if patience is None else checked_count("patience", patience)
     for name, function in (("on_epoch", on_epoch), ("on_compile", on_compile)):
         if function is not None and not callable(function):
             raise ValueError(f"{name} is {function!r}; expected a function")
     seed = None if seed is None else checked_seed("seed", seed)
     policy = None if plan is None else plan.policy
-    _check_together(graphs[0], limit, policy, measuring, state, checkpoint)
+    has_val = any("val" in task.splits(graph.shards) for graph in graphs)
+    contradictions = {
+        "plan: not for a graph in mode 'stream', which computes every stage again; leave it out": (
+            policy is not None and graphs[0].is_streamed
+        ),
+        "memory_limit: the plan has the policies for a limit of its own; leave out memory_limit, "
+        "or leave out plan": policy is not None and limit is not None,
+        "memory_limit: measurements and moves between epochs need memory of their own; leave out "
+        "measure_every and repartition, or leave out memory_limit": limit is not None
+        and measuring is not None,
+        "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave out "
+        "state, or leave out checkpoint": state is not None and checkpoint is not None,
+        "patience needs validation nodes, and the graph has no val_mask; give Graph val_mask=..., "
+        "or leave patience out": patience is not None and not has_val,
+    }
+    for message, is_wrong in contradictions.items():
+        if is_wrong:
+            raise ValueError(message)
     if jax.process_count() > 1:
         options = {
             "epochs": epochs,
@@ -216,8 +232,12 @@ def fit(
         progress = run.begin(graphs, epochs, state, seed or 0)
         compiled, compile_seconds = progress.compile()
         needs = progress.needs()
-        if needs is not None:
-            _check_fits(needs, limit, graphs[0].num_parts)
+        if needs is not None and limit is not None and needs.device > limit:
+            raise ValueError(
+                f"memory_limit is {limit:,} bytes of a device; an epoch on {graphs[0].num_parts} "
+                f"part(s) takes {needs.device:,}. Cut the graph into more parts "
+                "(jaxgraph.planner.fewest_parts finds how many), or allow that"
+            )
         watch = None
         if measuring is not None:
             program = progress.program
@@ -244,14 +264,14 @@ def _train(
     # Whether all processes are between the same epochs, so that they can gather their rows.
     is_alike = jax.process_count() == 1
 
-    def save(state: FitState, write: Callable[..., None]) -> None:
+    def save(state: FitState, *, wait: bool) -> None:
         samples = () if watch is None else watch.samples()
-        together(lambda: write(state, progress.records, samples))
+        together(lambda: saving.save(state, progress.records, samples, wait=wait))
 
     def end() -> History:
         state = run.collect(progress)
         restore(run.model, *run.learned(state))
-        save(state, saving.finish)
+        save(state, wait=True)
         measured = None if watch is None else watch.measured(progress.records)
         records = (*saving.earlier, *progress.records)
         return dataclasses.replace(blank, records=records, state=state, measured=measured)
@@ -269,7 +289,7 @@ def _train(
             if is_last:
                 break
             if saving.due(progress.epoch):
-                save(run.collect(progress), saving.save)
+                save(run.collect(progress), wait=False)
             is_alike = jax.process_count() == 1
     except KeyboardInterrupt as error:
         if not is_alike:
@@ -297,51 +317,5 @@ def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> Non
         )
 
 
-def _check_together(
-    graph: ShardedGraph, limit: Any, policy: Any, measuring: Any, state: Any, checkpoint: Any
-) -> None:
-    """Refuses arguments that contradict each other."""
-    if policy is not None and graph.is_streamed:
-        raise ValueError(
-            "plan: it says what layers save for the backward, and a graph in mode 'stream' "
-            "computes every stage again from what waits on the host; leave it out"
-        )
-    if policy is not None and limit is not None:
-        raise ValueError(
-            "memory_limit: the plan has the policies for a limit of its own; leave out "
-            "memory_limit, or leave out plan"
-        )
-    if limit is not None and measuring is not None:
-        raise ValueError(
-            "memory_limit: measurements and moves between epochs need memory of their own; leave "
-            "out measure_every and repartition, or leave out memory_limit"
-        )
-    if state is not None and checkpoint is not None:
-        raise ValueError(
-            "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave "
-            "out state, or leave out checkpoint"
-        )
-
-
-def _check_fits(needs: Needs, limit: int | None, parts: int) -> None:
-    if limit is not None and needs.device > limit:
-        raise ValueError(
-            f"memory_limit is {limit:,} bytes of a device; an epoch on {parts} part(s) takes "
-            f"{needs.device:,}. Cut the graph into more parts "
-            "(jaxgraph.planner.fewest_parts finds how many), or allow that"
-        )
-
-
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
-
-
-def _check_patience(patience: int | None, graphs: Sequence[ShardedGraph], task: Task) -> None:
-    if patience is None:
-        return
-    checked_count("patience", patience)
-    if not any("val" in task.splits(graph.shards) for graph in graphs):
-        raise ValueError(
-            "patience needs validation nodes, and the graph has no val_mask; give Graph "
-            "val_mask=..., or leave patience out"
-        )

@@ -19,13 +19,13 @@ from jaxgraph.train.arguments import (
     checked_graph,
     checked_task,
 )
+from jaxgraph.train.evaluation import placed_model
 from jaxgraph.train.latest_programs import LatestPrograms
-from jaxgraph.train.objective import gradients, split_model
+from jaxgraph.train.objective import Split, gradients, split_model
 from jaxgraph.train.optimizers import EvalParams, Optimizer, comparable
 from jaxgraph.train.state import (
     TrainState,
     abstract_state,
-    place_variables,
     random_key,
     shardings,
 )
@@ -68,6 +68,10 @@ class Learner:
         """
         return {"xla_gpu_enable_latency_hiding_scheduler": False} if self.offloads else None
 
+    def split(self, state: TrainState) -> Split:
+        """The model with the variables of a state."""
+        return Split(self.graphdef, state.params, state.statistics)
+
     def evaluated(self, state: TrainState) -> TrainState:
         """The state with the parameters to evaluate and to keep, in their own types."""
         function = self.optimizer.eval_params
@@ -92,9 +96,8 @@ def train_step(
     Returns:
       The new state, and the task's sums of the outputs before the step, with dropout.
     """
-    loss, sums, statistics, grads = gradients(
-        learner.graphdef, state.params, state.statistics, sharded, key, learner.task, train=True
-    )
+    found = gradients(learner.split(state), sharded, key, learner.task, train=True)
+    loss, sums, statistics, grads = found
     return updated(learner, state, sharded, loss, statistics, grads), sums
 
 
@@ -221,17 +224,15 @@ def loss_and_grad(
     sharded = checked_graph(sharded, task, train=True)
     check_model(model, (sharded,))
     key = random_key(checked_seed("seed", seed), sharded)
-    graphdef, *variables = split_model(model)
-    params, statistics = (place_variables(each, sharded) for each in variables)
-    of_step = (graphdef, params, statistics)
+    split = placed_model(model, sharded)
     if isinstance(sharded, StreamedGraph):
-        loss, *_, grads = streamed_gradient(sharded, *of_step, key, task, bool(train))
+        loss, *_, grads = streamed_gradient(sharded, split, key, task, bool(train))
         return loss, grads
-    loss, grads = _loss_and_grad(*of_step, sharded, key, task, bool(train))
+    loss, grads = _loss_and_grad(split, sharded, key, task, bool(train))
     return loss, collect_rows(grads, sharded)
 
 
-@partial(LatestPrograms, static_argnums=(0, 5, 6))
+@partial(LatestPrograms, static_argnums=(3, 4))
 def _loss_and_grad(*arguments: Any) -> tuple[jax.Array, nnx.State]:
     loss, _, _, grads = gradients(*arguments)
     return loss, grads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ from flax import nnx
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
-from jaxgraph.train.objective import objective, rows_of_model, split_sums
+from jaxgraph.train.objective import Split, objective, rows_of_model, split_sums
 from jaxgraph.train.task import Sums, Task
 
 __all__ = [
@@ -22,68 +22,57 @@ __all__ = [
     "streamed_outputs",
 ]
 
-Shared = tuple[Any, ...]
-
 
 def gradient_function(
-    graph: StreamedGraph, graphdef: nnx.GraphDef, shared: Shared, task: Task, train: bool
+    graph: StreamedGraph, split: Split, key: Any, task: Task, train: bool
 ) -> StreamedFunction:
     """`(params, statistics, key) -> (loss, sums, statistics)`, and the gradient.
 
     Args:
       graph: the graph.
-      graphdef, task, train: as for `jaxgraph.train.objective.gradients`.
-      shared: the arguments, or their shapes.
+      split, key: arrays or shapes.
+      task, train: as for `jaxgraph.train.objective.gradients`.
     """
+    graphdef, *variables = split
 
     def function(
         part: Shard, params: nnx.State, statistics: nnx.State, key: jax.Array
     ) -> tuple[jax.Array, Sums, nnx.State]:
-        loss, (sums, new) = objective(graphdef, params, statistics, part, key, task, train)
+        loss, (sums, new) = objective(Split(graphdef, params, statistics), part, key, task, train)
         return loss, sums, new
 
-    key = ("gradient", graphdef, task, train)
-    return _cached(graph, key, function, shared, differentiated=True)
+    name = ("gradient", graphdef, task, train)
+    return _cached(graph, name, function, (*variables, key), differentiated=True)
 
 
 def streamed_gradient(
-    graph: StreamedGraph,
-    graphdef: nnx.GraphDef,
-    params: nnx.State,
-    statistics: nnx.State,
-    key: jax.Array,
-    task: Task,
-    train: bool,
+    graph: StreamedGraph, split: Split, key: jax.Array, task: Task, train: bool
 ) -> tuple[jax.Array, Sums, nnx.State, nnx.State]:
     """As `jaxgraph.train.objective.gradients`, in a pass over the parts."""
-    shared = (params, statistics, key)
-    run = gradient_function(graph, graphdef, shared, task, train)
-    values, grads = run.value_and_grad(*shared)
+    run = gradient_function(graph, split, key, task, train)
+    values, grads = run.value_and_grad(*split[1:], key)
     return *values, grads
 
 
-def evaluation_function(
-    graph: StreamedGraph, graphdef: nnx.GraphDef, shared: Shared, task: Task
-) -> StreamedFunction:
-    """`(params, statistics) -> sums` of each split; arguments as for `gradient_function`."""
+def evaluation_function(graph: StreamedGraph, split: Split, task: Task) -> StreamedFunction:
+    """`(params, statistics) -> sums` of each split."""
+    graphdef, *variables = split
 
-    def function(part: Shard, params: nnx.State, statistics: nnx.State) -> dict[str, Sums]:
-        return split_sums(graphdef, params, statistics, part, task)
+    def function(part: Shard, *variables: nnx.State) -> dict[str, Sums]:
+        return split_sums(Split(graphdef, *variables), part, task)
 
-    return _cached(graph, ("evaluation", graphdef, task), function, shared)
+    return _cached(graph, ("evaluation", graphdef, task), function, variables)
 
 
-def streamed_outputs(
-    graph: StreamedGraph, graphdef: nnx.GraphDef, params: nnx.State, statistics: nnx.State
-) -> tuple[np.ndarray, np.ndarray]:
+def streamed_outputs(graph: StreamedGraph, split: Split) -> tuple[np.ndarray, np.ndarray]:
     """Ids of the graph's nodes, int64 [nodes], and their outputs, [nodes, out]."""
+    graphdef, *variables = split
 
-    def function(part: Shard, params: nnx.State, statistics: nnx.State) -> jax.Array:
-        return rows_of_model(graphdef, params, statistics, part)
+    def function(part: Shard, *variables: nnx.State) -> jax.Array:
+        return rows_of_model(Split(graphdef, *variables), part)
 
-    shared = (params, statistics)
-    run = _cached(graph, ("outputs", graphdef), function, shared, outputs="rows")
-    outputs: Any = run(*shared)
+    run = _cached(graph, ("outputs", graphdef), function, variables, outputs="rows")
+    outputs: Any = run(*variables)
     ids, places = graph.parts.nodes()
     rows = outputs.reshape(-1, *outputs.shape[2:])[places]
     if jax.process_count() == 1:
@@ -101,10 +90,14 @@ def streamed_outputs(
 
 
 def _cached(
-    graph: StreamedGraph, key: Any, function: Callable[..., Any], shared: Shared, **options: Any
+    graph: StreamedGraph,
+    key: Any,
+    function: Callable[..., Any],
+    shared: Sequence[Any],
+    **options: Any,
 ) -> StreamedFunction:
     """The function, cut once for arguments of these types under these settings."""
-    leaves, structure = jax.tree.flatten(shared)
+    leaves, structure = jax.tree.flatten(tuple(shared))
     types = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
     config: Any = jax.config
     settings = config.jax_enable_x64, config.jax_default_matmul_precision

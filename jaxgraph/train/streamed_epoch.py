@@ -92,10 +92,9 @@ class StreamedEpoch(EpochProgram):
     def _functions(
         self, state: TrainState, key: jax.Array
     ) -> tuple[StreamedFunction, StreamedFunction]:
-        graphdef, task = self.learner.graphdef, self.learner.task
-        variables = (state.params, state.statistics)
-        gradient = gradient_function(self._graph, graphdef, (*variables, key), task, True)
-        return gradient, evaluation_function(self._graph, graphdef, variables, task)
+        split, task = self.learner.split(state), self.learner.task
+        gradient = gradient_function(self._graph, split, key, task, True)
+        return gradient, evaluation_function(self._graph, split, task)
 
 
 def needs_of(

@@ -82,12 +82,9 @@ def test_an_abstract_graph_has_nothing_to_run_on() -> None:
         predict(SmallNet(), abstract)
 
 
-def test_graphs_on_different_meshes() -> None:
+def test_several_graphs() -> None:
     with pytest.raises(ValueError, match="different meshes"):
         evaluate(SmallNet(), [sharded(), on_devices(small_graph(), 4)])
-
-
-def test_rows_of_nodes_belong_to_one_graph() -> None:
     with pytest.raises(ValueError, match="one row per node"):
         fit(TableNet(60), [sharded(), sharded()], optax.sgd(0.1), epochs=1)
 

@@ -10,9 +10,8 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph.nn import GCN
 from jaxgraph.train import Checkpoints, evaluate, fit, loss_and_grad
-from tests.train.small_model import RowsNet, SmallNet, on_devices, small_graph
+from tests.train.small_model import SmallNet, on_devices, small_graph
 
 EPOCHS = 6
 
@@ -92,27 +91,6 @@ def test_curve_and_model_are_of_the_parameters_that_it_reads(name: str, num_part
     model = Plain()
     fit(model, sharded, make(), epochs=EPOCHS, eval_params=read, restore_best=False)
     assert_close(nnx.state(model, nnx.Param), found[-1])
-
-
-@pytest.mark.slow
-def test_rows_of_nodes_features_in_columns_and_a_limit_of_memory() -> None:
-    graph = small_graph()
-    make, read = OPTIMIZERS["schedule free"]
-
-    def gcn() -> nnx.Module:
-        return GCN(6, 8, 3, rngs=nnx.Rngs(0))
-
-    def values(sharded: Any, make_model: Any = RowsNet, **options: Any) -> Any:
-        model = make_model()
-        history = fit(model, sharded, make(), epochs=3, eval_params=read, **options)
-        return np.array(history.val_loss), nnx.state(model, nnx.Param)
-
-    want = values(graph)
-    assert_close(values(on_devices(graph, 3)), want)
-    want = values(graph, SmallNet)
-    assert_close(values(graph, SmallNet, memory_limit="1GB"), want)
-    want = values(graph, gcn)
-    assert_close(values(on_devices(graph, 3, "p3"), gcn), want)
 
 
 @pytest.mark.parametrize("restore_best", [True, False])

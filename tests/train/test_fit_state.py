@@ -14,7 +14,6 @@ from flax import nnx
 
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train import (
-    DivergenceError,
     EpochRecord,
     FitState,
     History,
@@ -126,32 +125,16 @@ def test_the_last_parameters_of_a_continued_run(sharded: ShardedGraph) -> None:
         fit(SmallNet(), sharded, WILD, epochs=1, state=expected)
 
 
-@pytest.mark.slow
-def test_several_graphs_continue() -> None:
-    graphs = [on_devices(small_graph(60, seed=seed), 1) for seed in range(2)]
-    expected = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=4)
-    first = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=2)
-    second = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=2, state=first.state)
-    assert untimed(first.records + second.records) == untimed(expected.records)
-
-
 # ------------------------------------------------------------------ exceptions
 
 
 def exploding(at: int) -> optax.GradientTransformation:
+    """Steps that become NaN at some point."""
+
     def factor(count: Any) -> jax.Array:
         return jnp.where(count < at, 0.02, jnp.nan)
 
     return optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(factor))
-
-
-@pytest.mark.slow
-def test_a_divergence_leaves_the_state_before_it(sharded: ShardedGraph) -> None:
-    with pytest.raises(DivergenceError, match="epoch 4") as caught:
-        fit(SmallNet(), sharded, exploding(3), epochs=6)
-    history = fit(SmallNet(), sharded, exploding(99), epochs=2, state=caught.value.history.state)
-    expected = fit(SmallNet(), sharded, exploding(99), epochs=5)
-    assert_equal(history.state, expected.state)
 
 
 def test_an_interruption_during_an_epoch_costs_that_epoch_alone(
