@@ -8,10 +8,8 @@ __all__ = ["main"]
 def main() -> None:
     """Runs the command line."""
     end_quietly()
-    from jaxgraph.cli.failed_writes import keep_off_terminal
     from jaxgraph.cli.main import app
     from jaxgraph.cli.process_group import leaving_at_once
 
-    keep_off_terminal()
     with leaving_at_once():
         app()

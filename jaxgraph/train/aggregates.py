@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,15 +20,14 @@ from jaxgraph.layers import (
 )
 from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, SparseFeatures, ptags, spmd
 from jaxgraph.parallel.placement import check_sharded
+from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.latest_programs import LatestPrograms
-from jaxgraph.train.streamed_aggregates import StreamedAggregate
 
 __all__ = [
+    "StreamedAggregate",
     "aggregate_once",
-    "aggregate_that_pays",
     "first_aggregation",
-    "streamed_aggregate",
     "with_aggregates",
 ]
 
@@ -85,17 +85,14 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
         if _holds(first, sharded.shards.nodes):
             return sharded
         sharded = _with_nodes(sharded, x)
+    if isinstance(sharded, StreamedGraph):
+        return _streamed_aggregate(first, sharded).compute()
     if isinstance(x, FeatureColumns):
         is_abstract = isinstance(x.values, jax.ShapeDtypeStruct)
         of_columns = x.values if is_abstract else _aggregate_columns(first, sharded)
         return _with_nodes(sharded, AggregatedFeatures(x, of_columns, first.aggregation))
-    if isinstance(sharded, StreamedGraph):
-        return streamed_aggregate(first, sharded).compute()
     if isinstance(x, jax.ShapeDtypeStruct):
-        columns = x.shape[-1] * (2 if first.is_joined_with_features else 1)
-        given: Any = x
-        aggregate: Any = x.update(shape=(*x.shape[:-1], columns))
-        return _with_nodes(sharded, AggregatedFeatures(given, aggregate, first.aggregation))
+        return _with_nodes(sharded, _typed(x, first))
     aggregate, is_masked = _aggregate(first, sharded)
     # Placed features are 0 in the rows of padding, and need no copy.
     features = x if is_masked else _masked(sharded)
@@ -103,7 +100,10 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
 
 
 def with_aggregates(
-    model: nnx.Module, graphs: tuple[ShardedGraph, ...], epochs: int
+    model: nnx.Module,
+    graphs: tuple[ShardedGraph, ...],
+    epochs: int,
+    fits: Callable[[StreamedAggregate], bool] = lambda aggregate: True,
 ) -> tuple[ShardedGraph, ...]:
     """Aggregates graphs once for a model where that saves more than it costs.
 
@@ -111,46 +111,75 @@ def with_aggregates(
       model: the model to train and evaluate.
       graphs: in the order of their steps.
       epochs: number of epochs.
+      fits: whether the aggregate of a streamed graph keeps a limit.
 
     Returns:
       Graphs in the same order.
     """
-    return tuple(
-        aggregate_once(model, graph) if _pays(model, graph, epochs) else graph for graph in graphs
-    )
+
+    def aggregated(graph: ShardedGraph) -> ShardedGraph:
+        first, nodes = first_aggregation(model), graph.shards.nodes
+        if first is None or not _pays(first, graph, epochs):
+            return graph
+        if isinstance(graph, StreamedGraph) and isinstance(nodes, jax.ShapeDtypeStruct):
+            found = _streamed_aggregate(first, graph)
+            return found.compute() if fits(found) else graph
+        return aggregate_once(model, graph)
+
+    return tuple(map(aggregated, graphs))
 
 
-def aggregate_that_pays(
-    model: nnx.Module, graph: StreamedGraph, epochs: int
-) -> StreamedAggregate | None:
-    """The aggregate of a streamed graph, not yet computed, where it saves more than it costs.
+@dataclasses.dataclass(frozen=True, eq=False)
+class StreamedAggregate:
+    """A streamed graph whose parts hold the aggregate of their features, once it is computed.
 
-    Args:
-      model: the model to train and evaluate.
-      graph: the graph.
-      epochs: number of epochs.
+    Attributes:
+      graph: the graph with the aggregate.
+      function: computes the aggregate from the graph without it.
+      key: of the aggregate in the store of the parts.
     """
-    first, nodes = first_aggregation(model), graph.shards.nodes
-    if first is None or not _pays(model, graph, epochs):
-        return None
-    plain: Any = graph
-    if isinstance(nodes, AggregatedFeatures):
-        if _holds(first, nodes):
-            return None
-        plain = _with_nodes(graph, plain_features(nodes))
-    return streamed_aggregate(first, plain)
+
+    graph: StreamedGraph
+    function: StreamedFunction
+    key: str
+
+    def compute(self) -> StreamedGraph:
+        """Computes the aggregate, unless the parts hold it already, and returns the graph."""
+        store, parts = self.graph.parts.store, self.graph.parts.own
+        if not all(store.has(self.key, part) for part in parts):
+            self.function.write_rows(lambda part, rows: store.put(self.key, part, rows))
+        return self.graph
 
 
-def streamed_aggregate(first: FirstAggregation, graph: StreamedGraph) -> StreamedAggregate:
-    """Prepares the aggregate of a streamed graph with dense features alone, once.
+def _streamed_aggregate(first: FirstAggregation, plain: StreamedGraph) -> StreamedAggregate:
+    """Prepares the aggregate of a streamed graph with dense features alone, once."""
+    aggregation, joined = first.aggregation, first.is_joined_with_features
+    key: Any = f"aggregate {aggregation!r}, {joined}"
 
-    Args:
-      first: the aggregation.
-      graph: the graph.
-    """
-    width = max(first.width, LEAST_WIDTH)
-    key = ("aggregate", first.aggregation, first.is_joined_with_features, width)
-    return graph.parts.cached(key, lambda: StreamedAggregate.of(first, graph, width))
+    def named(name: Any) -> AggregatedFeatures:
+        return AggregatedFeatures(name, key, aggregation)
+
+    def make() -> StreamedAggregate:
+        function = StreamedFunction(partial(_of_shard, first), plain, (), outputs="rows")
+        graph = plain.with_nodes(lambda x: _typed(x, first), named)
+        return StreamedAggregate(graph, function, key)
+
+    return plain.parts.cached((key, first.width), make)
+
+
+def _of_shard(first: FirstAggregation, shard: Shard) -> jax.Array:
+    """The aggregate of `AggregatedFeatures` in the rows of a shard with dense features."""
+    x, width = _rows(shard), max(first.width, LEAST_WIDTH)
+    aggregate = aggregate_by_columns(shard, x, first.aggregation, width=width)
+    if first.is_joined_with_features:
+        aggregate = jnp.concatenate((shard.mask_rows(x), aggregate), axis=1)
+    return aggregate
+
+
+def _typed(x: Any, first: FirstAggregation) -> AggregatedFeatures:
+    """The shapes of features and their aggregate."""
+    columns = x.shape[-1] * (2 if first.is_joined_with_features else 1)
+    return AggregatedFeatures(x, x.update(shape=(*x.shape[:-1], columns)), first.aggregation)
 
 
 def _holds(first: FirstAggregation, nodes: AggregatedFeatures) -> bool:
@@ -164,7 +193,7 @@ def first_aggregation(model: Any) -> FirstAggregation | None:
     return getattr(model, "first_aggregation", None)
 
 
-def _pays(model: nnx.Module, sharded: ShardedGraph, epochs: int) -> bool:
+def _pays(first: FirstAggregation, sharded: ShardedGraph, epochs: int) -> bool:
     """True if one aggregation moves no more numbers than one in every pass.
 
     Aggregating a column reads a number for every edge and node. Once, this covers all columns of
@@ -172,10 +201,14 @@ def _pays(model: nnx.Module, sharded: ShardedGraph, epochs: int) -> bool:
     of padding. An epoch has three passes that benefit: forward and backward of the step, unless
     dropout forbids it, and evaluation. The number of matrix products is the same.
     """
-    first, x = first_aggregation(model), plain_features(sharded.shards.nodes)
-    if first is None or x is None or _are_sparse(x):
+    x = plain_features(sharded.shards.nodes)
+    if x is None or _are_sparse(x):
         return False
-    of_column, of_copy = _numbers_moved(sharded)
+    counts = sharded.counts
+    # Without counts: as for very many edges.
+    of_column, of_copy = (
+        (1, 0) if counts is None else (counts.num_edges + counts.num_nodes, 2 * counts.num_nodes)
+    )
     features = (x.values if isinstance(x, FeatureColumns) else x).shape[-1]
     width, passes = min(first.width, features), epochs * (3 if first.in_training else 1)
     return features * of_column <= passes * (width * of_column + features * of_copy)
@@ -186,26 +219,13 @@ def _are_sparse(x: Any) -> bool:
     return isinstance(x.values if isinstance(x, FeatureColumns) else x, SparseFeatures)
 
 
-def _numbers_moved(sharded: ShardedGraph) -> tuple[int, int]:
-    """Counts numbers moved by aggregating a column, and by copying one."""
-    counts = sharded.counts
-    if counts is None:
-        return 1, 0  # as for very many edges
-    return counts.num_edges + counts.num_nodes, 2 * counts.num_nodes
-
-
 @partial(LatestPrograms, static_argnums=(0,))
 def _aggregate(first: FirstAggregation, sharded: ShardedGraph) -> tuple[jax.Array, jax.Array]:
     """The aggregate of `AggregatedFeatures`, and whether x is 0 in the rows of padding."""
-    width = max(first.width, LEAST_WIDTH)
 
     def on_shard(shard: Shard) -> tuple[jax.Array, jax.Array]:
-        x = _rows(shard)
-        others = jnp.sum(~shard.node_mask[:, None] & (x != 0), dtype=jnp.int32)
-        aggregate = aggregate_by_columns(shard, x, first.aggregation, width=width)
-        if first.is_joined_with_features:
-            aggregate = jnp.concatenate((shard.mask_rows(x), aggregate), axis=1)
-        return aggregate[None], shard.sum(others) == 0
+        others = jnp.sum(~shard.node_mask[:, None] & (_rows(shard) != 0), dtype=jnp.int32)
+        return _of_shard(first, shard)[None], shard.sum(others) == 0
 
     return spmd(on_shard, outputs=("rows", "replicated"))(sharded)
 
@@ -229,8 +249,7 @@ def _masked(sharded: ShardedGraph) -> jax.Array:
 
 
 def _rows(shard: Shard) -> jax.Array:
-    x = shard.nodes
-    assert isinstance(x, jax.Array)
+    x: Any = shard.nodes
     return x
 
 

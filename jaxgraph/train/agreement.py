@@ -25,7 +25,6 @@ _STOP, _ERROR = 1, 2
 _KINDS: tuple[type[Exception], ...] = (RuntimeError, ValueError, OSError)
 """Errors that other processes raise in the same kind, by their number beyond `_ERROR`."""
 _SIGNAL = 64
-_TEXT_BYTES = 1000
 
 
 class ElsewhereInterrupted(KeyboardInterrupt):
@@ -64,15 +63,14 @@ def together(function: Callable[[], Any]) -> bool:
     codes = _gathered(np.int32(_STOP * result if own is None else _code(own)))
     if codes.max() <= _STOP:
         return bool(codes.max() == _STOP)
-    texts = _gathered(_padded("" if own is None else f"{type(own).__name__}: {own}"))
+    texts = from_all("" if own is None else f"{type(own).__name__}: {own}")
     if own is not None:
         raise own
     first = int(np.flatnonzero(codes > _STOP)[0])
     code = int(codes[first])
     if code > _SIGNAL:
         raise ElsewhereInterrupted(code - _SIGNAL)
-    text = bytes(texts[first]).rstrip(b"\0").decode(errors="replace")
-    raise _KINDS[code - _ERROR](f"process {first} has ended the run: {text}")
+    raise _KINDS[code - _ERROR](f"process {first} has ended the run: {texts[first]}")
 
 
 def from_first(function: Callable[[], bytes]) -> bytes:
@@ -83,14 +81,12 @@ def from_first(function: Callable[[], bytes]) -> bytes:
     """
     found: list[bytes] = []
     is_first = jax.process_index() == 0
-    together(lambda: found.append(function()) if is_first else None)
+    together(lambda: found.append(function() if is_first else b""))
     if jax.process_count() == 1:
         return found[0]
     from jax.experimental import multihost_utils
 
-    # As bytes: without jax_enable_x64, JAX has no 64-bit integers.
-    own = (len(found[0]) if is_first else 0).to_bytes(8, "little")
-    size = int.from_bytes(_gathered(np.frombuffer(own, np.uint8))[0].tobytes(), "little")
+    size = from_all(len(found[0]))[0]
     buffer = np.frombuffer(found[0], np.uint8) if is_first else np.zeros(size, np.uint8)
     return np.asarray(multihost_utils.broadcast_one_to_all(buffer)).tobytes()
 
@@ -151,11 +147,6 @@ def _code(error: BaseException) -> int:
         return _SIGNAL + int(getattr(error, "number", signal.SIGINT))
     kinds = [kind for kind in _KINDS[1:] if isinstance(error, kind)]
     return _ERROR + (_KINDS.index(kinds[0]) if kinds else 0)
-
-
-def _padded(text: str) -> np.ndarray:
-    data = text.encode(errors="replace")[:_TEXT_BYTES]
-    return np.frombuffer(data.ljust(_TEXT_BYTES, b"\0"), np.uint8)
 
 
 def _gathered(value: Any) -> np.ndarray:

@@ -26,7 +26,6 @@ __all__ = [
     "check_eval_params",
     "check_model",
     "check_optimizer",
-    "check_optimizer_kind",
     "checked_count",
     "checked_graph",
     "checked_graphs",
@@ -57,9 +56,8 @@ def checked_task(task: Task | None) -> Task:
         hash(task)
     except TypeError as error:
         raise ValueError(
-            f"task: {kind_of(task)} cannot be hashed ({error}); expected attributes that are "
-            "numbers, texts and tuples. Arrays belong to the graph: graph.with_nodes(name=array), "
-            "and shard.node_data['name'] in the task"
+            f"task: {kind_of(task)} cannot be hashed ({error}); its attributes are numbers, texts "
+            "and tuples, and arrays belong to the graph: graph.with_nodes(name=array)"
         ) from error
     return task
 
@@ -99,9 +97,8 @@ def checked_graphs(
             raise ValueError("the sharded graphs live on different meshes; shard them on one")
         if graph.is_streamed and (len(graphs) > 1 or abstract):
             raise ValueError(
-                "a graph in mode 'stream' is trained alone, and by no single program; pass it to "
-                "fit, evaluate, predict or loss_and_grad as the only graph, or shard it in mode "
-                "'sar'"
+                "a graph in mode 'stream' is trained alone, and by no single program; pass it as "
+                "the only graph to fit, evaluate, predict or loss_and_grad, or shard it in 'sar'"
             )
         is_abstract = isinstance(graph.shards.node_ids, jax.ShapeDtypeStruct)
         if not abstract and is_abstract and not graph.is_streamed:
@@ -161,17 +158,12 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
                 f"the model expects in_features={width}, but the nodes of the graph have "
                 f"{features} features; make the model with in_features={features}"
             )
-    rows = [v for v in _variables(model) if v.get_metadata().get("rows") == "nodes"]
-    if rows and any(graph.is_streamed for graph in graphs):
-        raise ValueError(
-            "the model has a variable with one row per node (NodeEmbedding), and the graph is in "
-            "mode 'stream', where devices hold no row of it; use node features instead, or shard "
-            "the graph in mode 'sar'"
-        )
-    if rows and len(graphs) > 1:
+    variables = jax.tree.leaves(nnx.state(model), is_leaf=_is_variable)
+    has_rows = any(v.get_metadata().get("rows") == "nodes" for v in variables if _is_variable(v))
+    if has_rows and (len(graphs) > 1 or any(graph.is_streamed for graph in graphs)):
         raise ValueError(
             "the model has a variable with one row per node (NodeEmbedding), which belongs to one "
-            f"graph, but {len(graphs)} graphs are given; use node features instead"
+            "graph that is not in mode 'stream'; use node features instead"
         )
 
 
@@ -185,15 +177,13 @@ def _check_call(model: Any) -> None:
     except TypeError as error:
         raise ValueError(
             f"model: {type(model).__name__}.__call__{signature} cannot be called as model(shard, "
-            f"x, key=key, train=train), as in training and prediction ({error}). Add key=None and "
-            "train=False, and pass them on to the layers that take them: def __call__(self, shard, "
-            "x, key=None, train=False)"
+            f"x, key=key, train=train) ({error}). Add key=None and train=False: "
+            "def __call__(self, shard, x, key=None, train=False)"
         ) from error
 
 
-def _variables(model: nnx.Module) -> list[nnx.Variable]:
-    leaves = jax.tree.leaves(nnx.state(model), is_leaf=lambda part: isinstance(part, nnx.Variable))
-    return [leaf for leaf in leaves if isinstance(leaf, nnx.Variable)]
+def _is_variable(part: Any) -> bool:
+    return isinstance(part, nnx.Variable)
 
 
 def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
@@ -206,7 +196,16 @@ def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
     Raises:
       ValueError: it is not of optax, or needs more than the gradient, the parameters and the loss.
     """
-    check_optimizer_kind(optimizer)
+    if isinstance(optimizer, nnx.Optimizer):
+        raise ValueError(
+            "optimizer is an nnx.Optimizer, which keeps its state in itself; pass the "
+            "transformation of optax that it was made of, such as optax.adam(1e-2)"
+        )
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"optimizer is {kind_of(optimizer)}; expected a transformation of optax, such as "
+            f"optax.adam(1e-2). {_ORDER}"
+        )
     optimizer = optax.with_extra_args_support(optimizer)
 
     def step(params: nnx.State) -> Any:
@@ -217,10 +216,8 @@ def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
     except (AttributeError, TypeError) as error:
         raise ValueError(
             "optimizer cannot make a step from the gradient, the parameters and the value of the "
-            f"loss, which is what it gets: {error}. An optimizer that evaluates the loss again "
-            "(optax.lbfgs, a line search) or takes a pair of parameters (optax.lookahead) does not "
-            "go with jaxgraph.train.fit: take one that does not, such as optax.adam(1e-2), or call "
-            "it on jaxgraph.train.loss_and_grad yourself"
+            f"loss, which is what it gets: {error}. Take one that can, such as optax.adam(1e-2), "
+            "and not optax.lbfgs or optax.lookahead; or call it on jaxgraph.train.loss_and_grad"
         ) from error
 
 
@@ -247,9 +244,9 @@ def check_eval_params(
         parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, kind))
         if any(isinstance(part, kind) for part in parts):
             raise ValueError(
-                "optimizer has a ScheduleFreeState: its steps are not at the parameters to "
-                "evaluate. Give fit eval_params=optax.contrib.schedule_free_eval_params; if the "
-                "state is part of another, as in a chain, give a function that passes that part on"
+                "optimizer has a ScheduleFreeState, whose steps are not at the parameters to "
+                "evaluate; give fit eval_params=optax.contrib.schedule_free_eval_params, or a "
+                "function that passes it the part of the state that is a ScheduleFreeState"
             )
         return
     if graphs[0].is_streamed:
@@ -265,24 +262,9 @@ def check_eval_params(
         wrong = str(error)
     if wrong:
         raise ValueError(
-            "eval_params: expected a function of the optimizer's state, here a "
-            f"{type(state).__name__}, and of params that returns a pytree like params: {wrong}. Of "
-            "a chain, pass one state on: eval_params=lambda state, params: "
-            "optax.contrib.schedule_free_eval_params(state[1], params)"
-        )
-
-
-def check_optimizer_kind(optimizer: Any) -> None:
-    """Raises ValueError unless the object is a transformation of optax."""
-    if isinstance(optimizer, nnx.Optimizer):
-        raise ValueError(
-            "optimizer is an nnx.Optimizer, which keeps its state in itself; pass the "
-            "transformation of optax that it was made of, such as optax.adam(1e-2)"
-        )
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise ValueError(
-            f"optimizer is {kind_of(optimizer)}; expected a transformation of optax, such as "
-            f"optax.adam(1e-2). {_ORDER}"
+            f"eval_params: expected a function of the optimizer's state ({type(state).__name__}) "
+            f"and of params that returns a pytree like params: {wrong}. Of a chain, read one "
+            "state: lambda state, params: optax.contrib.schedule_free_eval_params(state[1], params)"
         )
 
 

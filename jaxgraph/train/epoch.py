@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.evaluation import add_sums, evaluation_sums
 from jaxgraph.train.latest_programs import LatestPrograms
-from jaxgraph.train.objective import gradients
-from jaxgraph.train.state import LEARNERS, TrainState, replicate, shardings
-from jaxgraph.train.step import Learner, train_step
+from jaxgraph.train.state import (
+    LEARNERS,
+    TrainState,
+    abstract_state,
+    replicate,
+    replicated_shape,
+    shardings,
+)
+from jaxgraph.train.step import Learner, train_step, updated
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["EpochProgram", "Kept", "Outcome", "epoch_key", "first_kept", "programs_of"]
+__all__ = [
+    "EpochProgram",
+    "Kept",
+    "Outcome",
+    "abstract_arguments",
+    "epoch_key",
+    "first_kept",
+    "programs_of",
+    "with_sharding",
+]
 
 
 @pytree
@@ -56,17 +72,19 @@ class Outcome:
 
 
 def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
-    """Returns the variables that are kept before the first epoch.
-
-    Args:
-      state: the state before the first epoch.
-      sharded: the graph for which it is placed.
-
-    Returns:
-      The initial variables, with an infinite loss.
-    """
+    """The variables that are kept before the first epoch, with an infinite loss."""
     val_loss = replicate(np.asarray(np.inf, jnp.result_type(float)), sharded)
     return Kept(state.params, state.statistics, val_loss)
+
+
+def abstract_arguments(
+    model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph
+) -> tuple[TrainState, Kept, Any]:
+    """State, kept variables and random key before the first epoch, as shapes with shardings."""
+    state = abstract_state(model, optimizer, sharded)
+    val_loss = replicated_shape(jnp.result_type(float), sharded)
+    key = replicated_shape(jax.eval_shape(lambda: jax.random.key(0)).dtype, sharded)
+    return state, Kept(state.params, state.statistics, val_loss), key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,41 +131,32 @@ class EpochProgram:
         )
         return state, kept, outcome
 
-    def gradients(self, state: TrainState, key: jax.Array, epoch: int) -> Iterator[nnx.State]:
-        """The gradient of each graph at one state; compiles a program of its own.
-
-        Args:
-          state: parameters and statistics, the same for all graphs.
-          key: the run's random key.
-          epoch: the epoch's number, from 0.
-        """
-        of_step = jax.jit(gradients, static_argnums=(0, 5, 6))
-        learner, number = self.learner, replicate(np.int32(epoch), self.graphs[0])
-        of_epoch = epoch_key(key, number)
-        for index in self._trained():
-            of_graph = of_epoch
-            if len(self.graphs) > 1:
-                of_graph = _graph_key(key, number, replicate(np.int32(index), self.graphs[0]))
-            variables = (state.params, state.statistics)
-            yield of_step(
-                learner.graphdef, *variables, self.graphs[index], of_graph, learner.task, True
-            )[3]
-
     def compile(
         self, state: TrainState, kept: Kept, key: jax.Array
     ) -> tuple[jax.stages.Compiled, ...]:
         """Compiles the programs of `run`, and runs nothing.
 
         Args:
-          state, kept: those before the first epoch, as shapes with shardings.
-          key: a random key, or its shape.
+          state, kept, key: those before the first epoch, or their shapes with shardings.
 
         Returns:
           The programs of an epoch.
         """
-        started = time.perf_counter()
-        compiled = self._compile(state, kept, key)
-        programs_of(self.learner).times.append(time.perf_counter() - started)
+        programs, started = programs_of(self.learner), time.perf_counter()
+        first, last = self.graphs[0], self.restore_best
+        if len(self.graphs) == 1:
+            number = replicate(np.int32(0), first)
+            lowered = [programs.epoch.lower(state, kept, first, key, number, last)]
+        else:
+            steps = [programs.step.lower(state, self.graphs[i], key) for i in self._trained()]
+            passes = [programs.evaluate.lower(state, graph) for graph in self.graphs]
+            placed = partial(with_sharding, NamedSharding(first.mesh, PartitionSpec()))
+            sums = [placed(each.out_info[1]) for each in steps]
+            evaluated = [placed(each.out_info) for each in passes]
+            choice = programs.choose.lower(state, kept, first, sums, evaluated, last)
+            lowered = [*steps, *passes, choice]
+        compiled = tuple(each.compile() for each in lowered)
+        programs.times.append(time.perf_counter() - started)
         return compiled
 
     @property
@@ -155,38 +164,10 @@ class EpochProgram:
         """The longest that the programs of this learner took to compile in this process."""
         return max(programs_of(self.learner).times, default=0.0)
 
-    def _compile(
-        self, state: TrainState, kept: Kept, key: jax.Array
-    ) -> tuple[jax.stages.Compiled, ...]:
-        programs = programs_of(self.learner)
-        number = replicate(np.int32(0), self.graphs[0])
-        if len(self.graphs) == 1:
-            (graph,) = self.graphs
-            return (
-                programs.epoch.lower(state, kept, graph, key, number, self.restore_best).compile(),
-            )
-        steps = [programs.step.lower(state, self.graphs[i], key) for i in self._trained()]
-        evaluations = [programs.evaluate.lower(state, graph) for graph in self.graphs]
-        choice = programs.choose.lower(
-            state,
-            kept,
-            self.graphs[0],
-            [self._scalars(lowered.out_info[1]) for lowered in steps],
-            [self._scalars(lowered.out_info) for lowered in evaluations],
-            self.restore_best,
-        )
-        return tuple(lowered.compile() for lowered in (*steps, *evaluations, choice))
-
     def _trained(self) -> list[int]:
         """Returns the indices of graphs with training nodes."""
         splits = [self.learner.task.splits(graph.shards) for graph in self.graphs]
         return [index for index, of_graph in enumerate(splits) if "train" in of_graph]
-
-    def _scalars(self, tree: Any) -> Any:
-        replicated = NamedSharding(self.graphs[0].mesh, PartitionSpec())
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), tree
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,6 +179,7 @@ class Programs:
       step: `(state, graph, key)`.
       evaluate: `(state, graph)`.
       choose: `(state, kept, graph, steps, evaluations, restore_best)`.
+      update: `(state, graph, loss, statistics, gradients)`, of a streamed graph.
       times: seconds of every compilation; nearly 0 for the second of the same shapes.
     """
 
@@ -205,6 +187,7 @@ class Programs:
     step: Any
     evaluate: Any
     choose: Any
+    update: Any
     times: list[float] = dataclasses.field(default_factory=list)
 
 
@@ -233,6 +216,7 @@ def programs_of(learner: Learner) -> Programs:
         LatestPrograms(partial(train_step, learner), compiler_options=options),
         LatestPrograms(partial(_evaluation_sums, learner)),
         LatestPrograms(partial(choose, learner), static_argnums=(5,)),
+        LatestPrograms(partial(updated, learner)),
     )
 
 
@@ -284,8 +268,7 @@ def choose(
 
 
 def _evaluation_sums(learner: Learner, state: TrainState, sharded: ShardedGraph) -> dict[str, Sums]:
-    params = learner.evaluated(state).params
-    return evaluation_sums(learner.graphdef, params, state.statistics, sharded, learner.task)
+    return evaluation_sums(learner.split(learner.evaluated(state)), sharded, learner.task)
 
 
 @jax.jit
@@ -297,3 +280,10 @@ def _graph_key(key: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
 def epoch_key(key: jax.Array, epoch: jax.Array) -> jax.Array:
     """The random key of an epoch."""
     return jax.random.fold_in(key, epoch)
+
+
+def with_sharding(sharding: Any, types: Any) -> Any:
+    """The shapes of a tree of arrays or types, with one sharding."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), types
+    )

@@ -6,21 +6,21 @@ import functools
 import operator
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from flax import nnx
 
-from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
-from jaxgraph.parallel.spmd import in_order, local_rows
+from jaxgraph.parallel import ShardedGraph, gather_rows, spmd
+from jaxgraph.parallel.spmd import in_order
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.arguments import check_model, checked_graph, checked_graphs, checked_task
 from jaxgraph.train.latest_programs import LatestPrograms
-from jaxgraph.train.objective import rows_of_model, split_model, split_sums
+from jaxgraph.train.objective import Split, rows_of_model, split_model, split_sums
 from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
-from jaxgraph.train.streamed import of_all_processes, streamed_evaluation, streamed_outputs
+from jaxgraph.train.streamed import evaluation_function, streamed_outputs
 from jaxgraph.train.task import SPLITS, Sums, Task
 
 if TYPE_CHECKING:
@@ -29,28 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["add_sums", "as_numbers", "compile_inference", "evaluate", "evaluation_sums", "predict"]
 
 
-def evaluation_sums(
-    graphdef: nnx.GraphDef,
-    params: nnx.State,
-    statistics: nnx.State,
-    sharded: ShardedGraph,
-    task: Task,
-) -> dict[str, Sums]:
-    """Computes a task's sums for every split of a graph in one inference pass.
-
-    Args:
-      graphdef, params, statistics: the model, with variables placed for this graph.
-      sharded: the graph.
-      task: the task to measure.
-
-    Returns:
-      The sums over all shards, for each split of the graph.
-    """
-
-    def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard) -> dict[str, Sums]:
-        return split_sums(graphdef, params, statistics, shard, task)
-
-    return spmd(on_shard)(params, statistics, sharded)
+def evaluation_sums(split: Split, sharded: ShardedGraph, task: Task) -> dict[str, Sums]:
+    """A task's sums for every split of a graph, in one inference pass of a placed model."""
+    return spmd(lambda split, shard: split_sums(split, shard, task))(split, sharded)
 
 
 def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
@@ -92,11 +73,11 @@ def evaluate(
     task = checked_task(task)
     graphs = checked_graphs(sharded, task)
     check_model(model, graphs)
-    placed = _placed(model, graphs[0])
+    split = placed_model(model, graphs[0])
     sums = [
-        streamed_evaluation(graph, *placed, task)
+        evaluation_function(graph, split, task)(*split[1:])
         if isinstance(graph, StreamedGraph)
-        else _evaluation_sums(*placed, graph, task)
+        else _evaluation_sums(split, graph, task)
         for graph in graphs
     ]
     return as_numbers(jax.device_get(_metrics(sums, task)))
@@ -111,40 +92,25 @@ def as_numbers(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
     }
 
 
-@overload
-def predict(
-    model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: Literal[True] = True
-) -> np.ndarray: ...
-@overload
-def predict(
-    model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: Literal[False]
-) -> tuple[np.ndarray, np.ndarray]: ...
-def predict(
-    model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: bool = True
-) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+def predict(model: nnx.Module, sharded: Graph | ShardedGraph) -> np.ndarray:
     """Computes the outputs of a model for every node, without dropout.
 
     Args:
       model: a module called as `model(shard, x, key=None, train=False)`, returning [rows, out].
       sharded: the graph.
-      gather: whether to gather the rows of all processes.
 
     Returns:
-      float [num_nodes, out] in the order of the graph, in every process; with gather=False `(ids,
-      rows)`: this process's nodes, int64 [own nodes], and their outputs [own nodes, out].
+      float [num_nodes, out] in the order of the graph, in every process.
 
     Raises:
       ValueError: an argument is of the wrong kind, or the model does not fit the graph.
     """
     sharded = checked_graph(sharded)
     check_model(model, (sharded,))
+    split = placed_model(model, sharded)
     if isinstance(sharded, StreamedGraph):
-        ids, rows = streamed_outputs(sharded, *_placed(model, sharded))
-        if not gather:
-            return ids, rows
-        return in_order(*of_all_processes(ids, rows), sharded.num_nodes)
-    outputs = _outputs(*_placed(model, sharded), sharded)
-    return gather_rows(outputs, sharded) if gather else local_rows(outputs, sharded)
+        return in_order(*streamed_outputs(sharded, split), sharded.num_nodes)
+    return gather_rows(_outputs(split, sharded), sharded)
 
 
 def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Compiled:
@@ -162,22 +128,17 @@ def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Co
     """
     sharded = checked_graph(sharded, abstract=True)
     check_model(model, (sharded,))
-    graphdef, params, statistics = split_model(model)
-    params, statistics = (abstract_variables(v, sharded) for v in (params, statistics))
-    return _outputs.lower(graphdef, params, statistics, sharded).compile()
+    graphdef, *variables = split_model(model)
+    split = Split(graphdef, *(abstract_variables(each, sharded) for each in variables))
+    return _outputs.lower(split, sharded).compile()
 
 
-@partial(LatestPrograms, static_argnums=(0,))
-def _outputs(
-    graphdef: nnx.GraphDef, params: nnx.State, statistics: nnx.State, sharded: ShardedGraph
-) -> jax.Array:
-    def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard) -> jax.Array:
-        return rows_of_model(graphdef, params, statistics, shard)
-
-    return spmd(on_shard, outputs="rows")(params, statistics, sharded)
+@LatestPrograms
+def _outputs(split: Split, sharded: ShardedGraph) -> jax.Array:
+    return spmd(rows_of_model, outputs="rows")(split, sharded)
 
 
-_evaluation_sums = LatestPrograms(evaluation_sums, static_argnums=(0, 4))
+_evaluation_sums = LatestPrograms(evaluation_sums, static_argnums=(2,))
 
 
 @partial(jax.jit, static_argnames="task")
@@ -185,6 +146,7 @@ def _metrics(sums: list[Mapping[str, Sums]], task: Task) -> dict[str, Mapping[st
     return {split: task.metrics(values) for split, values in add_sums(sums).items()}
 
 
-def _placed(model: nnx.Module, sharded: ShardedGraph) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
-    graphdef, params, statistics = split_model(model)
-    return graphdef, place_variables(params, sharded), place_variables(statistics, sharded)
+def placed_model(model: nnx.Module, sharded: ShardedGraph) -> Split:
+    """A model with its variables on the devices of a graph."""
+    graphdef, *variables = split_model(model)
+    return Split(graphdef, *(place_variables(each, sharded) for each in variables))

@@ -16,9 +16,9 @@ from flax import nnx
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train import identity
+from jaxgraph.train.aggregates import with_aggregates
 from jaxgraph.train.agreement import ElsewhereInterrupted, check_alike, preempted, together
 from jaxgraph.train.arguments import (
     check_eval_params,
@@ -28,14 +28,10 @@ from jaxgraph.train.arguments import (
     checked_graphs,
     checked_task,
 )
-from jaxgraph.train.checkpoints import Checkpoints
-from jaxgraph.train.checkpoints.saving import Saving, saving_of
-from jaxgraph.train.fit_state import (
-    FitState,
-    abstract_fit_state,
-    checked_fit_state,
-)
-from jaxgraph.train.for_run import Planned, model_for_run
+from jaxgraph.train.checkpoints import Checkpoints, Saving, saving_of
+from jaxgraph.train.epoch import EpochProgram
+from jaxgraph.train.fit_state import FitState, abstract_fit_state, checked_fit_state
+from jaxgraph.train.for_run import with_policy, within_limit
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.measured import Measuring, Watch
 from jaxgraph.train.optimizers import EvalParams
@@ -46,6 +42,7 @@ from jaxgraph.train.task import Task
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
+    from jaxgraph.planner import Plan
 
 __all__ = ["fit"]
 
@@ -63,7 +60,7 @@ def fit(
     eval_params: EvalParams | None = None,
     aggregate_once: bool = True,
     memory_limit: int | str | None = None,
-    plan: Planned | None = None,
+    plan: Plan | None = None,
     state: FitState | None = None,
     checkpoint: Checkpoints | None = None,
     source: Graph | None = None,
@@ -164,22 +161,30 @@ def fit(
     check_optimizer(optimizer, model)
     check_eval_params(eval_params, optimizer, model, graphs)
     epochs = checked_count("epochs", epochs)
-    _check_patience(patience, graphs, task)
-    _check_callable("on_epoch", on_epoch, "an EpochRecord")
-    _check_callable("on_compile", on_compile, "a sequence of compiled programs")
+    patience = None if patience is None else checked_count("patience", patience)
+    for name, function in (("on_epoch", on_epoch), ("on_compile", on_compile)):
+        if function is not None and not callable(function):
+            raise ValueError(f"{name} is {function!r}; expected a function")
     seed = None if seed is None else checked_seed("seed", seed)
-    if graphs[0].is_streamed:
-        _check_streamed(plan)
-    if limit is not None and measuring is not None:
-        raise ValueError(
-            "memory_limit: measurements and moves between epochs need memory of their own; leave "
-            "out measure_every and repartition, or leave out memory_limit"
-        )
-    if state is not None and checkpoint is not None:
-        raise ValueError(
-            "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave "
-            "out state, or leave out checkpoint"
-        )
+    policy = None if plan is None else plan.policy
+    has_val = any("val" in task.splits(graph.shards) for graph in graphs)
+    contradictions = {
+        "plan: not for a graph in mode 'stream', which computes every stage again; leave it out": (
+            policy is not None and graphs[0].is_streamed
+        ),
+        "memory_limit: the plan has the policies for a limit of its own; leave out memory_limit, "
+        "or leave out plan": policy is not None and limit is not None,
+        "memory_limit: measurements and moves between epochs need memory of their own; leave out "
+        "measure_every and repartition, or leave out memory_limit": limit is not None
+        and measuring is not None,
+        "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave out "
+        "state, or leave out checkpoint": state is not None and checkpoint is not None,
+        "patience needs validation nodes, and the graph has no val_mask; give Graph val_mask=..., "
+        "or leave patience out": patience is not None and not has_val,
+    }
+    for message, is_wrong in contradictions.items():
+        if is_wrong:
+            raise ValueError(message)
     if jax.process_count() > 1:
         options = {
             "epochs": epochs,
@@ -189,7 +194,7 @@ def fit(
             "restore_best": bool(restore_best),
             "aggregate_once": bool(aggregate_once),
             "memory_limit": limit,
-            "plan": None if plan is None else plan.policy,
+            "plan": policy,
             "state": jax.tree.leaves(state),
             "checkpoint": None if checkpoint is None else (checkpoint.every, checkpoint.keep),
             "measure_every": measure_every,
@@ -199,41 +204,45 @@ def fit(
         check_alike(entries, "Call fit with the same arguments in all processes")
     learner_of = partial(make_learner, optimizer=optimizer, task=task, eval_params=eval_params)
     with saving_of(checkpoint, model, optimizer, task, graphs) as saving:
-        of_run, memory_plan = model_for_run(
-            model,
-            graphs,
-            optimizer,
-            learner_of,
-            limit=None if graphs[0].is_streamed else limit,
-            plan=plan,
-            restore_best=bool(restore_best),
-            aggregated=epochs if aggregate_once else 0,
-        )
-        run = Run(
-            model,
-            optimizer,
-            learner_of(of_run),
-            abstract_fit_state(model, optimizer, restore_best=bool(restore_best)),
-            bool(aggregate_once),
-            limit,
-        )
-        before = _epochs_before(saving, epochs)
-        state = state if saving.resumed is None else saving.resumed.state
+        of_run, memory_plan = model, None
+        if policy is not None:
+            of_run = with_policy(model, policy)
+        elif limit is not None and not graphs[0].is_streamed:
+            shapes = jax.tree.map(_shape, graphs)
+            shapes = with_aggregates(model, shapes, epochs) if aggregate_once else shapes
+            of_run, memory_plan = within_limit(
+                *(limit, model, shapes, optimizer),
+                lambda model: EpochProgram(learner_of(model), shapes, bool(restore_best)),
+            )
+        expected = abstract_fit_state(model, optimizer, restore_best=bool(restore_best))
+        run = Run(model, optimizer, learner_of(of_run), expected, bool(aggregate_once), limit)
+        resumed, before = saving.resumed, 0
+        if resumed is not None:
+            state, before = resumed.state, resumed.epoch
+        if before > epochs:
+            raise ValueError(
+                f"epochs is {epochs}, and {saving.last} is of a run that has done {before}; ask "
+                "for as many epochs or more, or take another folder"
+            )
         if state is not None:
-            state = checked_fit_state(state, run.expected)
+            state = checked_fit_state(state, expected)
             _check_seed(state, seed, graphs[0])
         started = time.perf_counter()
         # Decisions for all epochs are made as in the run that is resumed.
         progress = run.begin(graphs, epochs, state, seed or 0)
         compiled, compile_seconds = progress.compile()
         needs = progress.needs()
-        if needs is not None:
-            _check_fits(needs, limit, graphs[0].num_parts)
+        if needs is not None and limit is not None and needs.device > limit:
+            raise ValueError(
+                f"memory_limit is {limit:,} bytes of a device; an epoch on {graphs[0].num_parts} "
+                f"part(s) takes {needs.device:,}. Cut the graph into more parts "
+                "(jaxgraph.planner.fewest_parts finds how many), or allow that"
+            )
         watch = None
         if measuring is not None:
-            program = progress.place.program
+            program = progress.program
             seconds = max(time.perf_counter() - started, program.compile_seconds)
-            earlier = () if saving.resumed is None else saving.resumed.samples
+            earlier = () if resumed is None else resumed.samples
             watch = Watch(measuring, model, program.graphs[0], seconds, earlier)
         if on_compile is not None:
             on_compile(compiled)
@@ -255,17 +264,14 @@ def _train(
     # Whether all processes are between the same epochs, so that they can gather their rows.
     is_alike = jax.process_count() == 1
 
-    def samples() -> Sequence[Any]:
-        return () if watch is None else watch.samples()
-
-    def save(state: FitState, write: Callable[..., None]) -> None:
-        records, graphs = progress.records, progress.place.program.graphs
-        together(lambda: write(state, records, graphs, samples()))
+    def save(state: FitState, *, wait: bool) -> None:
+        samples = () if watch is None else watch.samples()
+        together(lambda: saving.save(state, progress.records, samples, wait=wait))
 
     def end() -> History:
         state = run.collect(progress)
         restore(run.model, *run.learned(state))
-        save(state, saving.finish)
+        save(state, wait=True)
         measured = None if watch is None else watch.measured(progress.records)
         records = (*saving.earlier, *progress.records)
         return dataclasses.replace(blank, records=records, state=state, measured=measured)
@@ -283,7 +289,7 @@ def _train(
             if is_last:
                 break
             if saving.due(progress.epoch):
-                save(run.collect(progress), saving.save)
+                save(run.collect(progress), wait=False)
             is_alike = jax.process_count() == 1
     except KeyboardInterrupt as error:
         if not is_alike:
@@ -301,19 +307,6 @@ def _train(
     return end()
 
 
-def _epochs_before(saving: Saving, epochs: int) -> int:
-    """The number of epochs of the run that is resumed."""
-    resumed = saving.resumed
-    if resumed is None:
-        return 0
-    if resumed.epoch > epochs:
-        raise ValueError(
-            f"epochs is {epochs}, and {resumed.path} is of a run that has done {resumed.epoch}; "
-            "ask for as many epochs or more, or take another folder"
-        )
-    return resumed.epoch
-
-
 def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> None:
     if seed is None:
         return
@@ -324,34 +317,5 @@ def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> Non
         )
 
 
-def _check_streamed(plan: Planned | None) -> None:
-    if plan is not None and plan.policy is not None:
-        raise ValueError(
-            "plan: it says what layers save for the backward, and a graph in mode 'stream' "
-            "computes every stage again from what waits on the host; leave it out"
-        )
-
-
-def _check_fits(needs: Needs, limit: int | None, parts: int) -> None:
-    if limit is not None and needs.device > limit:
-        raise ValueError(
-            f"memory_limit is {limit:,} bytes of a device; an epoch on {parts} part(s) takes "
-            f"{needs.device:,}. Cut the graph into more parts "
-            "(jaxgraph.planner.fewest_parts finds how many), or allow that"
-        )
-
-
-def _check_callable(name: str, function: Any, argument: str) -> None:
-    if function is not None and not callable(function):
-        raise ValueError(f"{name} is {function!r}; expected a function of {argument}")
-
-
-def _check_patience(patience: int | None, graphs: Sequence[ShardedGraph], task: Task) -> None:
-    if patience is None:
-        return
-    checked_count("patience", patience)
-    if not any("val" in task.splits(graph.shards) for graph in graphs):
-        raise ValueError(
-            "patience needs validation nodes, and the graph has no val_mask; give Graph "
-            "val_mask=..., or leave patience out"
-        )
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)

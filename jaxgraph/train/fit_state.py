@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,11 +14,12 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from jax.tree_util import keystr, tree_flatten_with_path
 
+from jaxgraph.kinds import kind_of
 from jaxgraph.parallel import ShardedGraph, gather_rows, place_rows
-from jaxgraph.train.arguments import check_model, check_optimizer_kind
+from jaxgraph.train.arguments import check_model, check_optimizer
 from jaxgraph.train.epoch import Kept
 from jaxgraph.train.objective import split_model
-from jaxgraph.train.state import TrainState, replicate
+from jaxgraph.train.state import TrainState, replicate, shardings
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
@@ -26,10 +27,9 @@ __all__ = [
     "abstract_fit_state",
     "check_leaves",
     "checked_fit_state",
-    "collect_fit_state",
+    "collected",
     "described",
     "place_fit_state",
-    "place_key",
 ]
 
 Pytree = Any
@@ -85,15 +85,6 @@ class FitState:
         return self.best_params, self.best_statistics
 
 
-_OWNERS = {
-    "params": "the model",
-    "statistics": "the model",
-    "best_params": "the model",
-    "best_statistics": "the model",
-    "optimizer_state": "the optimizer",
-}
-
-
 def abstract_fit_state(
     model: nnx.Module, optimizer: optax.GradientTransformation, *, restore_best: bool = True
 ) -> FitState:
@@ -113,7 +104,7 @@ def abstract_fit_state(
       ValueError: an argument is of the wrong kind.
     """
     check_model(model, ())
-    check_optimizer_kind(optimizer)
+    check_optimizer(optimizer, model)
     params, statistics = jax.eval_shape(lambda tree: tree, split_model(model)[1:])
     key_data = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
     val_loss: Any = jax.ShapeDtypeStruct((), jnp.result_type(float))
@@ -133,22 +124,14 @@ def abstract_fit_state(
 
 
 def checked_fit_state(state: Any, expected: FitState) -> FitState:
-    """Returns a state with the expected structure; computes nothing.
-
-    Args:
-      state: a state, perhaps of another model or optimizer.
-      expected: from `abstract_fit_state`.
-
-    Returns:
-      The state, without best variables if none are expected.
+    """Returns a state with the structure that `abstract_fit_state` gives; computes nothing.
 
     Raises:
       ValueError: `state` is no `FitState`, or does not fit the model, the optimizer or the graph.
     """
     if not isinstance(state, FitState):
-        kind = f"the class {state.__name__}" if isinstance(state, type) else type(state).__name__
         raise ValueError(
-            f"state is of type {kind}; expected a jaxgraph.train.FitState, the `state` of the "
+            f"state is {kind_of(state)}; expected a jaxgraph.train.FitState, the `state` of the "
             "History that fit returned. A checkpoint of Orbax is restored into the target "
             "jaxgraph.train.abstract_fit_state(model, optimizer)"
         )
@@ -159,12 +142,7 @@ def checked_fit_state(state: Any, expected: FitState) -> FitState:
             "the state holds no best parameters, since its run had restore_best=False; continue "
             "it with restore_best=False"
         )
-    check_leaves(dict(described(state)), expected)
-    if not 0 <= int(state.best_epoch) <= int(state.epoch):
-        raise ValueError(
-            f"the state is of epoch {int(state.epoch)}, but its best epoch is "
-            f"{int(state.best_epoch)}; expected 0 <= best_epoch <= epoch, as in a state of fit"
-        )
+    check_leaves(described(state), expected)
     return jax.tree.unflatten(jax.tree.structure(expected), jax.tree.leaves(state))
 
 
@@ -179,42 +157,28 @@ def check_leaves(have: Mapping[str, str], expected: FitState, what: str = "the s
     Raises:
       ValueError: an array is missing, is of another type or shape, or has no place.
     """
-    want = dict(described(expected))
-    of_nodes = [
-        keystr(path)
-        for path, part in tree_flatten_with_path(expected, is_leaf=_is_variable)[0]
-        if _is_variable(part) and part.get_metadata().get("rows") == "nodes"
-    ]
+    want = described(expected)
     for path in (*want, *have):
-        if have.get(path) == want.get(path):
-            continue
-        owner = _OWNERS.get(path.lstrip(".").partition("[")[0].partition(".")[0], "fit")
-        advice = "pass the model and the optimizer that the state was made with"
-        if path in have and path in want and any(path.startswith(rows) for rows in of_nodes):
-            advice += ", for the same graph, since this variable has a row per node"
-        raise ValueError(
-            f"{what} does not belong to {owner}: state{path} is {have.get(path, 'missing')}, "
-            f"and {owner} has {want.get(path, 'none')} there; {advice}, or start a new run"
-        )
+        if have.get(path) != want.get(path):
+            raise ValueError(
+                f"{what} does not fit the model and the optimizer: state{path} is "
+                f"{have.get(path, 'missing')}, and they have {want.get(path, 'none')} there; pass "
+                "those that it was made with, for the same graph where a variable has a row per "
+                "node, or start a new run"
+            )
 
 
-def described(state: FitState) -> Iterator[tuple[str, str]]:
-    """Yields the path of every leaf with its type and shape."""
-    for path, leaf in tree_flatten_with_path(state)[0]:
-        shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-        if isinstance(shape, tuple) and dtype is not None:
-            yield keystr(path), f"{dtype}{list(shape)}"
-        else:
-            yield keystr(path), f"of type {type(leaf).__name__}"
-
-
-def _is_variable(part: Any) -> bool:
-    return isinstance(part, nnx.Variable)
+def described(state: FitState) -> dict[str, str]:
+    """Type and shape of every leaf, by its path."""
+    return {
+        keystr(path): f"{getattr(leaf, 'dtype', type(leaf).__name__)}{list(np.shape(leaf))}"
+        for path, leaf in tree_flatten_with_path(state)[0]
+    }
 
 
 def place_fit_state(
     state: FitState, abstract: TrainState, sharded: ShardedGraph
-) -> tuple[TrainState, Kept]:
+) -> tuple[TrainState, Kept, jax.Array]:
     """Places a state on the mesh of a graph.
 
     Args:
@@ -223,8 +187,8 @@ def place_fit_state(
       sharded: the graph.
 
     Returns:
-      The state before the next epoch, and the kept variables; the two share arrays if no best ones
-      are kept.
+      The state before the next epoch, the kept variables, and the random key; the two share arrays
+      if no best ones are kept.
     """
     last = TrainState(state.params, state.statistics, state.optimizer_state)
     placed = _on_mesh(last, abstract, sharded)
@@ -232,63 +196,28 @@ def place_fit_state(
     if state.best_params is not None:
         best = (state.best_params, state.best_statistics)
         params, statistics = _on_mesh(best, (abstract.params, abstract.statistics), sharded)
-    return placed, Kept(params, statistics, replicate(np.asarray(state.best_val_loss), sharded))
+    kept = Kept(params, statistics, replicate(state.best_val_loss, sharded))
+    words = replicate(state.key_data, sharded)
+    key = jax.jit(jax.random.wrap_key_data, out_shardings=words.sharding)(words)
+    return placed, kept, key
 
 
-def place_key(state: FitState, sharded: ShardedGraph) -> jax.Array:
-    """Returns the random key of a state, typed and replicated over the devices of a graph."""
-    placed = replicate(np.asarray(state.key_data), sharded)
-    return jax.jit(jax.random.wrap_key_data, out_shardings=placed.sharding)(placed)
-
-
-def collect_fit_state(
-    state: TrainState,
-    kept: Kept,
-    key: jax.Array,
-    epochs: tuple[int, int],
-    *,
-    expected: FitState,
-    abstract: TrainState,
-    sharded: ShardedGraph,
-) -> FitState:
-    """Copies the state of a run to the host, with rows of nodes in the graph's order.
-
-    Args:
-      state, kept, key: those after the last epoch.
-      epochs: number of completed epochs, and number of the best epoch.
-      expected: from `abstract_fit_state`, with the structure of the result.
-      abstract: from `abstract_state`.
-      sharded: the graph for which the state is placed.
-
-    Returns:
-      The state, the same in every process.
-    """
-    last = TrainState(expected.params, expected.statistics, expected.optimizer_state)
-    host = _on_host(state, abstract, last, sharded)
-    best: tuple[Any, Any] = (None, None)
-    if expected.best_params is not None:
-        of_best = (abstract.params, abstract.statistics)
-        variables = (kept.params, kept.statistics)
-        best = _on_host(variables, of_best, (last.params, last.statistics), sharded)
-    val_loss, key_data = jax.device_get((kept.val_loss, jax.random.key_data(key)))
-    return FitState(
-        params=host.params,
-        statistics=host.statistics,
-        optimizer_state=host.optimizer_state,
-        best_params=best[0],
-        best_statistics=best[1],
-        best_val_loss=np.asarray(val_loss),
-        key_data=np.asarray(key_data),
-        epoch=np.asarray(epochs[0], np.int32),
-        best_epoch=np.asarray(epochs[1], np.int32),
-    )
+def collected(placed: FitState, expected: FitState, sharded: ShardedGraph) -> FitState:
+    """Copies a placed state to the host, with rows of nodes in the graph's order."""
+    leaves = [
+        gather_rows(leaf, sharded) if _is_split(sharding) else leaf
+        for leaf, sharding in zip(
+            jax.tree.leaves(placed), jax.tree.leaves(shardings(placed, sharded)), strict=True
+        )
+    ]
+    return jax.tree.unflatten(jax.tree.structure(expected), jax.device_get(leaves))
 
 
 def _on_mesh(tree: Pytree, abstract: Pytree, sharded: ShardedGraph) -> Any:
     """Places leaves by the shardings of `abstract`; split leaves have a row per node."""
 
     def place(leaf: Any, like: jax.ShapeDtypeStruct) -> jax.Array:
-        if not _is_split(like):
+        if not _is_split(like.sharding):
             return jax.device_put(leaf, like.sharding)
         return place_rows(nnx.Param(jax.device_put(leaf), rows="nodes"), sharded).get_value()
 
@@ -297,14 +226,5 @@ def _on_mesh(tree: Pytree, abstract: Pytree, sharded: ShardedGraph) -> Any:
     return jax.tree.unflatten(structure, map(place, leaves, likes))
 
 
-def _on_host(tree: Pytree, abstract: Pytree, expected: Pytree, sharded: ShardedGraph) -> Any:
-    """Undoes `_on_mesh`; the result has the structure of `expected`."""
-    leaves = [
-        gather_rows(leaf, sharded) if _is_split(like) else leaf
-        for leaf, like in zip(jax.tree.leaves(tree), jax.tree.leaves(abstract), strict=True)
-    ]
-    return jax.tree.unflatten(jax.tree.structure(expected), jax.device_get(leaves))
-
-
-def _is_split(like: jax.ShapeDtypeStruct) -> bool:
-    return getattr(like.sharding, "spec", PartitionSpec()) != PartitionSpec()
+def _is_split(sharding: Any) -> bool:
+    return sharding.spec != PartitionSpec()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import optax
 from flax import nnx
 
@@ -15,70 +14,16 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.layers import RematPolicy
 from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.train.aggregates import with_aggregates
-from jaxgraph.train.epoch import EpochProgram, Kept
-from jaxgraph.train.state import abstract_state, replicated_shape
-from jaxgraph.train.step import Learner
+from jaxgraph.train.epoch import EpochProgram, abstract_arguments
 
 if TYPE_CHECKING:
     from jaxgraph.planner.policy_search import MemoryPlan
 
-__all__ = ["Planned", "model_for_run"]
+__all__ = ["with_policy", "within_limit"]
 
 
-class Planned(Protocol):
-    """A plan that says what layers save for the backward."""
-
-    @property
-    def policy(self) -> Sequence[RematPolicy] | None:
-        """One for each layer; None: as the model says."""
-        ...
-
-
-def model_for_run(
-    model: nnx.Module,
-    graphs: tuple[ShardedGraph, ...],
-    optimizer: optax.GradientTransformation,
-    learner_of: Callable[[nnx.Module], Learner],
-    *,
-    limit: int | None,
-    plan: Planned | None,
-    restore_best: bool,
-    aggregated: int,
-) -> tuple[nnx.Module, MemoryPlan | None]:
-    """The model with the policy of a run, and the plan that keeps a limit; reads no data.
-
-    Args:
-      model, graphs, optimizer, restore_best: as for `EpochProgram`.
-      learner_of: makes what is constant in training a model.
-      limit: bytes of one device; None: there is none.
-      plan: whose policy is taken; None: none.
-      aggregated: for how many epochs features may be aggregated once; 0: they are not.
-
-    Returns:
-      The model, with the same variables, and the plan.
-
-    Raises:
-      ValueError: the plan has policies, and the model cannot take them; both limit and policies
-        are given; or nothing fits the limit: the message names the least that works.
-    """
-    if plan is not None and plan.policy is not None:
-        if limit is not None:
-            raise ValueError(
-                "memory_limit: the plan has the policies for a limit of its own; leave out "
-                "memory_limit, or leave out plan"
-            )
-        return _with_policy(model, plan.policy), None
-    if limit is None:
-        return model, None
-    if aggregated:
-        abstract = with_aggregates(model, jax.tree.map(_shape, graphs), aggregated)
-    else:
-        abstract = jax.tree.map(_shape, graphs)
-    return _within(limit, model, abstract, optimizer, learner_of, restore_best=restore_best)
-
-
-def _with_policy(model: nnx.Module, policy: Sequence[RematPolicy]) -> nnx.Module:
+def with_policy(model: nnx.Module, policy: Sequence[RematPolicy]) -> nnx.Module:
+    """The model, with the same variables and the policy of a plan."""
     if not isinstance(model, Stack):
         raise ValueError(
             f"the plan has policies of layers, and model is {kind_of(model)}, which has none; "
@@ -87,38 +32,39 @@ def _with_policy(model: nnx.Module, policy: Sequence[RematPolicy]) -> nnx.Module
     return model.with_policy(policy)
 
 
-def _within(
+def within_limit(
     limit: int,
     model: nnx.Module,
     graphs: tuple[ShardedGraph, ...],
     optimizer: optax.GradientTransformation,
-    learner_of: Callable[[nnx.Module], Learner],
-    *,
-    restore_best: bool,
+    program_of: Callable[[nnx.Module], EpochProgram],
 ) -> tuple[nnx.Module, MemoryPlan]:
+    """The model with the cheapest policy under which an epoch fits, and the plan; reads no data.
+
+    Args:
+      limit: bytes of one device.
+      model, optimizer: of the run.
+      graphs: shapes, with shardings.
+      program_of: an epoch of a model on them.
+
+    Raises:
+      ValueError: nothing fits: the message names the least that works.
+    """
     # The one place where training reaches up: the planner compiles steps of training.
     from jaxgraph.planner.policy_search import Needed, cheapest_fitting
 
-    state = abstract_state(model, optimizer, graphs[0])
-    val_loss = replicated_shape(jnp.result_type(float), graphs[0])
-    kept = Kept(state.params, state.statistics, val_loss)
-    key = replicated_shape(jax.eval_shape(lambda: jax.random.key(0)).dtype, graphs[0])
-    resident = sum(map(_bytes, jax.tree.leaves((state, kept, graphs))))
+    arguments = abstract_arguments(model, optimizer, graphs[0])
+    resident = sum(map(_bytes, jax.tree.leaves((arguments[:2], graphs))))
 
     def needs(model: nnx.Module) -> Needed:
-        program = EpochProgram(learner_of(model), graphs, restore_best)
-        analyses: list[Any] = [each.memory_analysis() for each in program.compile(state, kept, key)]
-        new = [each.output_size_in_bytes - each.alias_size_in_bytes for each in analyses]
-        temporary = [each.temp_size_in_bytes for each in analyses]
-        host = max(each.host_temp_size_in_bytes for each in analyses)
-        most_used = max(sum(pair) for pair in zip(new, temporary, strict=True))
-        return Needed(resident, most_used, host)
+        found: list[Any] = [p.memory_analysis() for p in program_of(model).compile(*arguments)]
+        most = max(
+            each.output_size_in_bytes - each.alias_size_in_bytes + each.temp_size_in_bytes
+            for each in found
+        )
+        return Needed(resident, most, max(each.host_temp_size_in_bytes for each in found))
 
     return cheapest_fitting(model, graphs[0], limit, needs)
-
-
-def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
 
 
 def _bytes(leaf: jax.ShapeDtypeStruct) -> int:

@@ -152,13 +152,12 @@ class History:
     resumed: int = dataclasses.field(default=0, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        count = len(self.records)
-        parts = [f"{count} epoch{'' if count == 1 else 's'}"]
+        parts = [f"{len(self.records)} epochs"]
         if self.records:
             parts.append(f"best {self.best_epoch}")
             parts.append(f"loss {self.loss[0]:.4g} -> {self.loss[-1]:.4g}")
-        if self.records and "val" in self.records[-1].metrics:
-            parts += [f"val {name} {v:.4g}" for name, v in self.records[-1].metrics["val"].items()]
+            of_val = self.records[-1].metrics.get("val", {})
+            parts += [f"val {name} {value:.4g}" for name, value in of_val.items()]
         return f"History({', '.join(parts)})"
 
     @property
@@ -273,10 +272,9 @@ class DivergenceError(FloatingPointError):
     def __init__(self, loss: str, history: History) -> None:
         super().__init__(
             f"{loss}. Lower the learning rate, clip gradients (optax.clip_by_global_norm), "
-            "normalise the features, or look where it starts with "
-            "jax.config.update('jax_debug_nans', True). A split without a labelled node has a loss "
-            "of NaN, too. The model holds its best parameters so far; history.state of this error "
-            "is the state before that epoch, for fit(..., state=...)"
+            "normalise the features, or set jax_debug_nans to see where it starts; a split without "
+            "a labelled node has a loss of NaN, too. The model holds its best parameters so far, "
+            "and history.state of this error is the state before that epoch"
         )
         self.loss = loss
         self.history = history

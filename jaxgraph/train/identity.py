@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -21,12 +22,11 @@ import optax
 from flax import nnx
 
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.train.optimizers import closed_over
 from jaxgraph.train.task import Task
 
 __all__ = ["definition", "differing", "listed", "of_process", "of_run"]
 
-_LIBRARIES = frozenset(("flax", "jax", "jaxgraph", "numpy", "optax"))
+_LIBRARIES = frozenset(("chex", "flax", "jax", "jaxgraph", "numpy", "optax"))
 _POLICY = "policy"
 """Attribute of `jaxgraph.nn.Stack`: what layers save for the backward, no matter of results."""
 _SHOWN = 8
@@ -88,15 +88,61 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def definition(value: Any, *, numbers: bool = True) -> str:
+def definition(value: Any, *, numbers: bool = True, here: bool = False) -> str:
     """The digest of a value, the same in every process.
 
     Args:
       value: anything; an object of an unknown class counts by its class and its attributes.
       numbers: whether numbers and arrays count, and the functions that are schedules of them.
+      here: whether it is compared in this process alone, while the value lives. Then what is
+        neither data nor a function of a library equals itself alone: it may change.
     """
-    text = repr(_plain(value, numbers, {}))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    # By `id`, with the value, so that no other gets its `id`.
+    seen: dict[int, tuple[int, Any]] = {}
+
+    def plain(value: Any) -> Any:
+        """The names, numbers and code that make up a value, in nested tuples."""
+        if value is None or isinstance(value, bool | str | bytes | np.dtype):
+            return value
+        if isinstance(value, int | float | complex | np.generic | np.ndarray | jax.Array):
+            return _bits(value) if numbers else "number"
+        if not here and isinstance(value, type | nnx.Pytree):
+            return _name(value)  # The attributes of a module count by their names.
+        if not here and isinstance(value, nnx.Variable):
+            return _name(value), value.get_metadata().get("rows")
+        if id(value) in seen:
+            return "again", seen[id(value)][0]
+        seen[id(value)] = len(seen), value
+        if isinstance(value, tuple | list):
+            parts = value
+        elif isinstance(value, Mapping):
+            parts = value.items()
+        elif isinstance(value, set | frozenset):
+            parts = sorted(value, key=repr)  # Their order is one of the process.
+        elif isinstance(value, functools.partial):
+            parts = value.func, value.args, value.keywords
+        elif here and not (isinstance(value, FunctionType) and _library(value)):
+            return "itself", id(value)
+        elif isinstance(value, CodeType):
+            parts = value.co_code, value.co_names, value.co_consts
+        elif isinstance(value, FunctionType):
+            # An optimizer is made of init and update; any other function in it is a schedule.
+            if not numbers and not value.__name__.startswith(("init", "update")):
+                return "number"
+            is_nameless = "<" in value.__qualname__ and not _library(value)
+            code = id(value.__code__) if here else value.__code__ if is_nameless else None
+            parts = code, value.__defaults__, value.__kwdefaults__, _closed_over(value)
+        elif hasattr(value, "__qualname__"):
+            parts = (getattr(value, "__wrapped__", None),)
+        elif dataclasses.is_dataclass(value):
+            parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        elif " at 0x" in repr(value):
+            parts = vars(value).items() if hasattr(value, "__dict__") else ()
+        else:
+            return repr(value)
+        return _name(value), *map(plain, parts)
+
+    return hashlib.blake2b(repr(plain(value)).encode(), digest_size=16).hexdigest()
 
 
 def _of_model(model: nnx.Module) -> dict[str, str]:
@@ -116,58 +162,27 @@ def _of_task(task: Task) -> dict[str, str]:
     return {"task": definition(type(task)), **found}
 
 
-def _plain(value: Any, numbers: bool, seen: dict[int, Any]) -> Any:
-    """The names, numbers and code that make up a value, in nested tuples."""
-    if value is None or isinstance(value, bool | str | bytes | np.dtype):
-        return value
-    if isinstance(value, type | nnx.Pytree):  # The attributes of a module count by their names.
-        return _name(value)
-    if isinstance(value, nnx.Variable):
-        return _name(value), value.get_metadata().get("rows")
-    if isinstance(value, int | float | complex | np.generic | np.ndarray | jax.Array):
-        return _number(value) if numbers else "number"
-    if id(value) in seen:
-        return "again"
-    seen[id(value)] = value  # With the value, so that no other gets its `id`.
-    if isinstance(value, tuple | list):
-        parts = value
-    elif isinstance(value, Mapping):
-        parts = value.items()
-    elif isinstance(value, set | frozenset):
-        parts = sorted(value, key=repr)  # Their order is one of the process.
-    elif isinstance(value, functools.partial):
-        parts = value.func, value.args, value.keywords
-    elif isinstance(value, CodeType):
-        parts = value.co_code, value.co_names, value.co_consts
-    elif isinstance(value, FunctionType):
-        # An optimizer is made of init and update; any other function in it is a schedule.
-        if not numbers and not value.__name__.startswith(("init", "update")):
-            return "number"
-        is_nameless = "<" in value.__qualname__ and not _library(value)
-        parts = (value.__code__ if is_nameless else None, value.__defaults__, closed_over(value))
-    elif hasattr(value, "__qualname__"):
-        parts = (getattr(value, "__wrapped__", None),)
-    elif dataclasses.is_dataclass(value):
-        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    elif " at 0x" in repr(value):
-        parts = vars(value).items() if hasattr(value, "__dict__") else ()
-    else:
-        return repr(value)
-    return _name(value), *(_plain(part, numbers, seen) for part in parts)
-
-
-def _number(value: Any) -> Any:
+def _bits(value: Any) -> Any:
+    """The type and every bit of a number or an array."""
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     if isinstance(value, np.ndarray | jax.Array):
         # Of an array of several processes, each has a part, or all of it.
         ways = ("is_fully_addressable", "is_fully_replicated")
         is_here = any(getattr(value, name, True) for name in ways)
-        data = np.ascontiguousarray(value if is_here else ()).reshape(-1).view(np.uint8)
-        return str(value.dtype), value.shape, hashlib.blake2b(data.data).hexdigest()
-    value = value.item() if isinstance(value, np.generic) else value
-    # A rate of 0 is one of 0.0.
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+        data = np.ascontiguousarray(jax.device_get(value) if is_here else ())
+        digest = hashlib.blake2b(data.reshape(-1).view(np.uint8).data).hexdigest()
+        return str(value.dtype), value.shape, digest
+    return type(value).__name__, repr(value)
+
+
+def _closed_over(function: FunctionType) -> list[Any]:
+    """The objects in the cells of a function's closure."""
+    found = []
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # It is empty.
+            found.append(cell.cell_contents)
+    return found
 
 
 def _name(value: Any) -> str:
@@ -177,5 +192,6 @@ def _name(value: Any) -> str:
 
 def _library(value: Any) -> str:
     """The library that a function or a class is of; "" for one's own, whose module may be run."""
-    library = str(getattr(value, "__module__", "")).partition(".")[0]
+    module = getattr(value, "__globals__", {}).get("__name__") or getattr(value, "__module__", "")
+    library = str(module).partition(".")[0]
     return f"{library}." if library in _LIBRARIES else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxgraph.train.aggregates import first_aggregation
 from jaxgraph.train.task import Sums, Task, described
 
 __all__ = [
+    "Split",
     "apply_model",
     "gradients",
     "objective",
@@ -26,25 +27,33 @@ __all__ = [
 ]
 
 
-def split_model(model: nnx.Module) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
+class Split(NamedTuple):
+    """A model as a pytree; its structure is static.
+
+    Attributes:
+      graphdef: its structure.
+      params: its parameters.
+      statistics: its other variables.
+    """
+
+    graphdef: nnx.GraphDef
+    params: nnx.State
+    statistics: nnx.State
+
+
+def split_model(model: nnx.Module) -> Split:
     """Splits a model into its structure, its parameters and its other variables, the statistics."""
-    graphdef, params, statistics = nnx.split(model, nnx.Param, ...)
-    return graphdef, params, statistics
+    return Split(*nnx.split(model, nnx.Param, ...))
 
 
 def apply_model(
-    graphdef: nnx.GraphDef,
-    params: nnx.State,
-    statistics: nnx.State,
-    shard: Shard,
-    key: jax.Array | None = None,
-    train: bool = False,
+    split: Split, shard: Shard, key: jax.Array | None = None, train: bool = False
 ) -> tuple[Any, nnx.State]:
-    """Runs a model on a shard.
+    """Runs a model on a shard, under `spmd`.
 
     Args:
-      graphdef, params, statistics: the model, from `split_model`.
-      shard: the shard, under `spmd`.
+      split: the model.
+      shard: the shard.
       key: random key of this step, or None.
       train: whether dropout is on and statistics are updated.
 
@@ -55,7 +64,7 @@ def apply_model(
       ValueError: features are split by column, which the model's first layer does not support.
     """
     # Copied: the model writes to variables that belong to the caller, perhaps to an outer trace.
-    model = nnx.merge(graphdef, params, statistics, copy=True)
+    model = nnx.merge(*split, copy=True)
     plain = plain_shard(shard)
     # A model without `first_aggregation` may use its features in ways that aggregates do not
     # support.
@@ -64,14 +73,12 @@ def apply_model(
     try:
         outputs = model(plain, x, key=key, train=train)
     except (TypeError, AttributeError) as error:
-        is_about_columns = FeatureColumns.__name__ in str(error)
-        if not (isinstance(plain.nodes, FeatureColumns) and is_about_columns):
+        if FeatureColumns.__name__ not in str(error):
             raise
         raise ValueError(
             f"the first layer of {type(model).__name__} cannot be split by column of features, "
-            f"which mode='p3' does: {error}. Start with a layer that can (jaxgraph.nn.Linear, a "
-            "convolution of jaxgraph.nn, one written with jaxgraph.parallel.ptags), or shard the "
-            "graph in mode 'domain' or 'sar'"
+            f"which mode='p3' does: {error}. Start with one that can, such as jaxgraph.nn.Linear "
+            "or a convolution of jaxgraph.nn, or shard the graph in mode 'domain' or 'sar'"
         ) from error
     return outputs, split_model(model)[2]
 
@@ -82,46 +89,21 @@ def plain_shard(shard: Shard) -> Shard:
 
 
 def objective(
-    graphdef: nnx.GraphDef,
-    params: nnx.State,
-    statistics: nnx.State,
-    shard: Shard,
-    key: jax.Array | None,
-    task: Task,
-    train: bool,
+    split: Split, shard: Shard, key: jax.Array | None, task: Task, train: bool
 ) -> tuple[jax.Array, tuple[Sums, nnx.State]]:
-    """Computes the training loss of the whole graph on one shard of it.
-
-    Args:
-      graphdef, params, statistics: the model, from `split_model`.
-      shard: the shard, under `spmd`.
-      key: this step's random key.
-      task: the task that defines the loss.
-      train: whether dropout is on and statistics are updated.
-
-    Returns:
-      The loss, and (the task's sums over all shards, new statistics).
-    """
-    outputs, statistics = apply_model(graphdef, params, statistics, shard, key, train)
+    """The training loss of the whole graph on one shard of it, the task's sums and statistics."""
+    outputs, statistics = apply_model(split, shard, key, train)
     sums = shard.sum(task.sums(outputs, plain_shard(shard), "train"))
     return task.metrics(sums)["loss"], (sums, statistics)
 
 
-def rows_of_model(
-    graphdef: nnx.GraphDef, params: nnx.State, statistics: nnx.State, shard: Shard
-) -> jax.Array:
-    """Runs a model on a shard without dropout.
-
-    Args:
-      graphdef, params, statistics, shard: as for `apply_model`.
-
-    Returns:
-      The model's outputs, [rows, out].
+def rows_of_model(split: Split, shard: Shard) -> jax.Array:
+    """The outputs of a model on a shard without dropout, [rows, out].
 
     Raises:
       ValueError: they do not have one row per node of the shard.
     """
-    outputs, _ = apply_model(graphdef, params, statistics, shard)
+    outputs, _ = apply_model(split, shard)
     shape = getattr(outputs, "shape", None)
     if not shape or shape[0] != shard.num_rows:
         raise ValueError(
@@ -131,37 +113,20 @@ def rows_of_model(
     return outputs
 
 
-def split_sums(
-    graphdef: nnx.GraphDef, params: nnx.State, statistics: nnx.State, shard: Shard, task: Task
-) -> dict[str, Sums]:
-    """Computes a task's sums for every split, on one shard.
-
-    Args:
-      graphdef, params, statistics: the model.
-      shard: the shard, under `spmd`.
-      task: the task to measure.
-
-    Returns:
-      The sums over all shards.
-    """
-    outputs, _ = apply_model(graphdef, params, statistics, shard)
+def split_sums(split: Split, shard: Shard, task: Task) -> dict[str, Sums]:
+    """A task's sums over all shards for every split, without dropout."""
+    outputs, _ = apply_model(split, shard)
     plain = plain_shard(shard)
     return shard.sum({s: task.sums(outputs, plain, s) for s in task.splits(plain)})
 
 
 def gradients(
-    graphdef: nnx.GraphDef,
-    params: nnx.State,
-    statistics: nnx.State,
-    sharded: ShardedGraph,
-    key: jax.Array | None,
-    task: Task,
-    train: bool,
+    split: Split, sharded: ShardedGraph, key: jax.Array | None, task: Task, train: bool
 ) -> tuple[jax.Array, Sums, nnx.State, nnx.State]:
     """Computes the training loss of a sharded graph and its gradient.
 
     Args:
-      graphdef, params, statistics: the model, with variables placed for this graph.
+      split: the model, with variables placed for this graph.
       sharded: the graph.
       key: this step's random key.
       task: the task that defines the loss.
@@ -171,20 +136,21 @@ def gradients(
       The loss, the task's sums, new statistics, and the gradient of the parameters.
     """
 
-    def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard, key: jax.Array | None):
+    def on_shard(split: Split, shard: Shard, key: jax.Array | None):
+        params = split.params
         if shard.incoming.implementation == "cpu":
             params = on_large_pages(params, _activation_bytes(params, shard.num_rows))
 
         def of_params(params: nnx.State):
-            return objective(graphdef, params, statistics, shard, key, task, train)
+            return objective(split._replace(params=params), shard, key, task, train)
 
         # Differentiated inside `spmd`: residuals stay on their shard, and are no outputs of the
         # program.
         (loss, (sums, new)), grads = jax.value_and_grad(of_params, has_aux=True)(params)
         return loss, sums, new, grads
 
-    outputs = ("replicated", "replicated", rows_prefix(statistics), rows_prefix(params))
-    return spmd(on_shard, outputs=outputs)(params, statistics, sharded, key)
+    outputs = ("replicated", "replicated", rows_prefix(split.statistics), rows_prefix(split.params))
+    return spmd(on_shard, outputs=outputs)(split, sharded, key)
 
 
 def _activation_bytes(params: nnx.State, num_rows: int) -> int:

@@ -1,4 +1,4 @@
-"""A run of training: its constants, the place where it trains, and its progress."""
+"""A run of training: its constants, its progress, and its epochs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import math
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.parallel.streaming.rehearsal import Needs
-from jaxgraph.train.aggregates import aggregate_that_pays, with_aggregates
-from jaxgraph.train.divergence import diverged, first_not_finite
+from jaxgraph.train.aggregates import StreamedAggregate, with_aggregates
 from jaxgraph.train.epoch import EpochProgram, Kept, Outcome, first_kept
 from jaxgraph.train.evaluation import as_numbers
-from jaxgraph.train.fit_state import FitState, collect_fit_state, place_fit_state, place_key
+from jaxgraph.train.fit_state import FitState, collected, place_fit_state
 from jaxgraph.train.history import EpochRecord
 from jaxgraph.train.measured import Watch
 from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key
@@ -27,6 +28,44 @@ from jaxgraph.train.step import Learner
 from jaxgraph.train.streamed_epoch import StreamedEpoch, needs_of
 
 __all__ = ["LossError", "Progress", "Run", "epochs_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """A run after an epoch; replaced as a whole, so that an interruption finds it consistent.
+
+    Attributes:
+      program: an epoch, on the graphs where it trains.
+      state, kept, key: arrays on their mesh.
+      epoch: number of completed epochs.
+      best_epoch: number of the best epoch; 0 before the first.
+      records: this call's records.
+    """
+
+    program: EpochProgram
+    state: TrainState
+    kept: Kept
+    key: jax.Array
+    epoch: int = 0
+    best_epoch: int = 0
+    records: tuple[EpochRecord, ...] = ()
+
+    def compile(self) -> tuple[tuple[jax.stages.Compiled, ...], float]:
+        """Compiles an epoch; returns its programs and the seconds."""
+        started = time.perf_counter()
+        compiled = self.program.compile(self.state, self.kept, self.key)
+        return compiled, time.perf_counter() - started
+
+    def needs(self) -> Needs | None:
+        """The bytes that an epoch needs, where the graph is streamed."""
+        if isinstance(self.program, StreamedEpoch):
+            return self.program.needs(self.state, self.kept, self.key)
+        return None
+
+    def after(self, state: TrainState, kept: Kept, record: EpochRecord) -> Progress:
+        best_epoch = record.epoch if record.is_best else self.best_epoch
+        records = (*self.records, record)
+        return Progress(self.program, state, kept, self.key, record.epoch, best_epoch, records)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,50 +87,45 @@ class Run:
     aggregate_once: bool
     limit: int | None
 
-    def place(self, graphs: tuple[ShardedGraph, ...], epochs: int) -> Place:
-        """Prepares graphs for so many epochs."""
-        abstract = abstract_state(self.model, self.optimizer, graphs[0])
-        keeps_best = self.expected.best_params is not None
-        if isinstance(graphs[0], StreamedGraph):
-            graph = self._streamed(graphs[0], epochs)
-            return Place(StreamedEpoch(self.learner, (graph,), keeps_best), abstract)
-        if self.aggregate_once:
-            graphs = with_aggregates(self.model, graphs, epochs)
-        return Place(EpochProgram(self.learner, graphs, keeps_best), abstract)
-
-    def _streamed(self, graph: StreamedGraph, epochs: int) -> StreamedGraph:
-        """A streamed graph, with its aggregate where that pays and fits the limit."""
-        found = aggregate_that_pays(self.model, graph, epochs) if self.aggregate_once else None
-        if found is None:
-            return graph
-        if self.limit is not None:
-            needs = needs_of(self.learner, self.model, self.optimizer, found.graph)
-            if max(needs.device, found.function.needs.device) > self.limit:
-                return graph
-        return found.compute()
-
     def begin(
         self, graphs: tuple[ShardedGraph, ...], epochs: int, state: FitState | None, seed: int
     ) -> Progress:
-        """The run before its first epoch here."""
-        place = self.place(graphs, epochs)
-        if state is not None:
-            return place.progress(state)
-        sharded = place.program.graphs[0]
-        first = initial_state(self.model, sharded, self.optimizer)
-        return Progress(place, first, first_kept(first, sharded), random_key(seed, sharded))
+        """The run before its first epoch on these graphs, of so many epochs."""
+        if self.aggregate_once:
+            graphs = with_aggregates(self.model, graphs, epochs, self._fits)
+        kind = StreamedEpoch if graphs[0].is_streamed else EpochProgram
+        program = kind(self.learner, graphs, self.expected.best_params is not None)
+        if state is None:
+            first = initial_state(self.model, graphs[0], self.optimizer)
+            kept, key = first_kept(first, graphs[0]), random_key(seed, graphs[0])
+            return Progress(program, first, kept, key)
+        abstract = abstract_state(self.model, self.optimizer, graphs[0])
+        placed = place_fit_state(state, abstract, graphs[0])
+        return Progress(program, *placed, int(state.epoch), int(state.best_epoch))
+
+    def _fits(self, aggregate: StreamedAggregate) -> bool:
+        """Whether an aggregate, and epochs with it, keep the limit."""
+        if self.limit is None:
+            return True
+        needs = needs_of(self.learner, self.model, self.optimizer, aggregate.graph)
+        return max(needs.device, aggregate.function.needs.device) <= self.limit
 
     def collect(self, progress: Progress) -> FitState:
-        """Copies the run to the host."""
-        return collect_fit_state(
-            progress.state,
-            progress.kept,
-            progress.key,
-            (progress.epoch, progress.best_epoch),
-            expected=self.expected,
-            abstract=progress.place.abstract,
-            sharded=progress.place.program.graphs[0],
+        """Copies the run to the host; the same in every process."""
+        state, words = progress.state, jax.random.key_data(progress.key)
+        kept: Any = progress.kept
+        found = FitState(
+            params=state.params,
+            statistics=state.statistics,
+            optimizer_state=state.optimizer_state,
+            best_params=kept.params if self.expected.best_params is not None else None,
+            best_statistics=kept.statistics if self.expected.best_params is not None else None,
+            best_val_loss=kept.val_loss,
+            key_data=jax.device_get(words),
+            epoch=np.asarray(progress.epoch, np.int32),
+            best_epoch=np.asarray(progress.best_epoch, np.int32),
         )
+        return collected(found, self.expected, progress.program.graphs[0])
 
     def learned(self, state: FitState) -> tuple[nnx.State, nnx.State]:
         """The parameters and statistics to leave in the model."""
@@ -110,68 +144,8 @@ class Run:
         moved = self.begin((sharded,), epochs, self.collect(progress), 0)
         moved.compile()
         moved = dataclasses.replace(moved, records=progress.records)
-        program = moved.place.program
-        seconds = max(time.perf_counter() - started, program.compile_seconds)
-        return moved, program.graphs[0], seconds
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """The graphs on which a run trains.
-
-    Attributes:
-      program: an epoch on them.
-      abstract: the state on their mesh, as shapes with shardings.
-    """
-
-    program: EpochProgram | StreamedEpoch
-    abstract: TrainState
-
-    def progress(self, state: FitState) -> Progress:
-        """Places a state here."""
-        sharded = self.program.graphs[0]
-        placed, kept = place_fit_state(state, self.abstract, sharded)
-        numbers = (int(state.epoch), int(state.best_epoch))
-        return Progress(self, placed, kept, place_key(state, sharded), *numbers)
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """A run after an epoch; replaced as a whole, so that an interruption finds it consistent.
-
-    Attributes:
-      place: where it trains.
-      state, kept, key: arrays on the mesh.
-      epoch: number of completed epochs.
-      best_epoch: number of the best epoch; 0 before the first.
-      records: this call's records.
-    """
-
-    place: Place
-    state: TrainState
-    kept: Kept
-    key: jax.Array
-    epoch: int = 0
-    best_epoch: int = 0
-    records: tuple[EpochRecord, ...] = ()
-
-    def compile(self) -> tuple[tuple[jax.stages.Compiled, ...], float]:
-        """Compiles an epoch; returns its programs and the seconds."""
-        started = time.perf_counter()
-        compiled = self.place.program.compile(self.state, self.kept, self.key)
-        return compiled, time.perf_counter() - started
-
-    def needs(self) -> Needs | None:
-        """The bytes that an epoch needs, where the graph is streamed."""
-        program = self.place.program
-        if isinstance(program, StreamedEpoch):
-            return program.needs(self.state, self.kept, self.key)
-        return None
-
-    def after(self, state: TrainState, kept: Kept, record: EpochRecord) -> Progress:
-        best_epoch = record.epoch if record.is_best else self.best_epoch
-        records = (*self.records, record)
-        return Progress(self.place, state, kept, self.key, record.epoch, best_epoch, records)
+        seconds = max(time.perf_counter() - started, moved.program.compile_seconds)
+        return moved, moved.program.graphs[0], seconds
 
 
 class LossError(Exception):
@@ -187,19 +161,17 @@ def epochs_of(
             return
         started = time.perf_counter()
         with jax.profiler.StepTraceAnnotation("epoch", step_num=progress.epoch + 1):
-            state, kept, outcome = progress.place.program.run(
+            state, kept, outcome = progress.program.run(
                 progress.state, progress.kept, progress.key, progress.epoch
             )
             # Waits for the devices and raises their errors before the epoch is kept.
             outcome = jax.device_get(outcome)
-        record = _record(progress.epoch + 1, outcome, started)
-        if watch is not None:
-            record = dataclasses.replace(record, slowest_part=watch.slowest_part())
-        wrong = diverged(record)
+        slowest = None if watch is None else watch.slowest_part()
+        seconds = time.perf_counter() - started
+        record = _record(progress.epoch + 1, outcome, seconds, slowest)
+        wrong = _not_finite(record)
         if wrong:
-            program, before = progress.place.program, progress.state
-            first = first_not_finite(program, before, state, progress.key, progress.epoch)
-            raise LossError(f"{wrong}; {first}")
+            raise LossError(f"epoch {record.epoch}: the {wrong}; {_first_spoiled(state.params)}")
         progress = progress.after(state, kept, record)
         yield progress
         if patience is not None:  # So many remain at least.
@@ -209,14 +181,33 @@ def epochs_of(
             progress = progress if moved is None else moved
 
 
-def _record(epoch: int, outcome: Outcome, started: float) -> EpochRecord:
+def _record(epoch: int, outcome: Outcome, seconds: float, slowest: Any) -> EpochRecord:
     metrics = as_numbers(outcome.metrics)
-    val = metrics.get("val", {})
-    return EpochRecord(
-        epoch=epoch,
-        loss=float(outcome.loss),
-        val_loss=val.get("loss", math.nan),
-        seconds=time.perf_counter() - started,
-        metrics=metrics,
-        is_best=bool(outcome.is_best),
-    )
+    val_loss = metrics.get("val", {}).get("loss", math.nan)
+    is_best = bool(outcome.is_best)
+    return EpochRecord(epoch, float(outcome.loss), val_loss, seconds, metrics, is_best, slowest)
+
+
+def _not_finite(record: EpochRecord) -> str:
+    """Names the first loss of an epoch that is not finite; "" if all are finite."""
+    losses = {"training loss (dropout on)": record.loss}
+    for split, name in (("train", "training loss"), ("val", "validation loss")):
+        if split in record.metrics:
+            losses[f"{name} after the step"] = record.metrics[split]["loss"]
+    wrong = [f"{name} is {loss}" for name, loss in losses.items() if not math.isfinite(loss)]
+    return wrong[0] if wrong else ""
+
+
+def _first_spoiled(params: nnx.State) -> str:
+    """A clause about the first parameter that is not finite."""
+    entries: Any = nnx.to_flat_state(params)
+    flags = jax.device_get(_are_finite([jax.tree.leaves(value) for _, value in entries]))
+    wrong = [path for (path, _), flag in zip(entries, flags, strict=True) if not flag]
+    if not wrong:
+        return "all parameters are finite"
+    return f"the first parameter that is not finite after it is {'.'.join(map(str, wrong[0]))}"
+
+
+@jax.jit
+def _are_finite(leaves: list[list[jax.Array]]) -> list[jax.Array]:
+    return [jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in each])) for each in leaves]

@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix
-from jaxgraph.train.arguments import check_model, check_optimizer_kind, checked_graph
+from jaxgraph.train.arguments import check_model, check_optimizer, checked_graph
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import split_model
 from jaxgraph.train.optimizers import Optimizer, comparable
@@ -71,7 +71,7 @@ def initial_state(
     """
     sharded = checked_graph(sharded)
     check_model(model, (sharded,))
-    check_optimizer_kind(optimizer)
+    check_optimizer(optimizer, model)
     _, params, statistics = split_model(model)
     params = place_variables(params, sharded)
     optimizer_state = _fresh(comparable(optimizer))(params, sharded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,14 +19,13 @@ from jaxgraph.train.arguments import (
     checked_graph,
     checked_task,
 )
+from jaxgraph.train.evaluation import placed_model
 from jaxgraph.train.latest_programs import LatestPrograms
-from jaxgraph.train.objective import gradients, split_model
+from jaxgraph.train.objective import Split, gradients, split_model
 from jaxgraph.train.optimizers import EvalParams, Optimizer, comparable
 from jaxgraph.train.state import (
-    LEARNERS,
     TrainState,
     abstract_state,
-    place_variables,
     random_key,
     shardings,
 )
@@ -69,6 +68,10 @@ class Learner:
         """
         return {"xla_gpu_enable_latency_hiding_scheduler": False} if self.offloads else None
 
+    def split(self, state: TrainState) -> Split:
+        """The model with the variables of a state."""
+        return Split(self.graphdef, state.params, state.statistics)
+
     def evaluated(self, state: TrainState) -> TrainState:
         """The state with the parameters to evaluate and to keep, in their own types."""
         function = self.optimizer.eval_params
@@ -93,33 +96,28 @@ def train_step(
     Returns:
       The new state, and the task's sums of the outputs before the step, with dropout.
     """
-    loss, sums, statistics, grads = gradients(
-        learner.graphdef, state.params, state.statistics, sharded, key, learner.task, train=True
-    )
-    new = updated(learner, state, loss, statistics, grads)
-    return jax.lax.with_sharding_constraint(new, shardings(new, sharded)), sums
+    found = gradients(learner.split(state), sharded, key, learner.task, train=True)
+    loss, sums, statistics, grads = found
+    return updated(learner, state, sharded, loss, statistics, grads), sums
 
 
 def updated(
-    learner: Learner, state: TrainState, loss: jax.Array, statistics: nnx.State, grads: nnx.State
+    learner: Learner,
+    state: TrainState,
+    sharded: ShardedGraph,
+    loss: jax.Array,
+    statistics: nnx.State,
+    grads: nnx.State,
 ) -> TrainState:
-    """Makes a step of the optimizer.
-
-    Args:
-      learner: has the optimizer.
-      state: the state before the step.
-      loss, statistics, grads: of the step.
-
-    Returns:
-      The new state.
-    """
+    """The state after a step of the optimizer, given what a pass over the graph computed."""
     # Optimizers that read the loss (reduce_on_plateau) take it as `value`; others ignore it.
     optimizer = optax.with_extra_args_support(learner.optimizer.transformation)
     updates, optimizer_state = optimizer.update(
         grads, state.optimizer_state, state.params, value=loss
     )
     params: Any = optax.apply_updates(state.params, updates)
-    return TrainState(params, statistics, optimizer_state)
+    new = TrainState(params, statistics, optimizer_state)
+    return jax.lax.with_sharding_constraint(new, shardings(new, sharded))
 
 
 def compile_train_step(
@@ -172,22 +170,18 @@ def trace_train_step(
     sharded = checked_graph(sharded, task, abstract=True, train=True)
     check_model(model, (sharded,))
     check_optimizer(optimizer, model)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    state = abstract_state(model, optimizer, sharded)
     learner = make_learner(model, optimizer, task)
-    arguments = (state, sharded, key)
-    return _train_step(learner).trace(*arguments), arguments
 
-
-@lru_cache(maxsize=LEARNERS)
-def _train_step(learner: Learner) -> LatestPrograms:
     def step(
         state: TrainState, sharded: ShardedGraph, key: jax.Array
     ) -> tuple[TrainState, jax.Array]:
         state, sums = train_step(learner, state, sharded, key)
-        return state, learner.task.metrics(sums)["loss"]
+        return state, task.metrics(sums)["loss"]
 
-    return LatestPrograms(step, donate_argnums=0, compiler_options=learner.compiler_options)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    arguments = (abstract_state(model, optimizer, sharded), sharded, key)
+    program = jax.jit(step, donate_argnums=0, compiler_options=learner.compiler_options)
+    return program.trace(*arguments), arguments
 
 
 def make_learner(
@@ -230,25 +224,15 @@ def loss_and_grad(
     sharded = checked_graph(sharded, task, train=True)
     check_model(model, (sharded,))
     key = random_key(checked_seed("seed", seed), sharded)
-    graphdef, *variables = split_model(model)
-    params, statistics = (place_variables(each, sharded) for each in variables)
-    of_step = (graphdef, params, statistics)
+    split = placed_model(model, sharded)
     if isinstance(sharded, StreamedGraph):
-        loss, _, _, grads = streamed_gradient(sharded, *of_step, key, task, bool(train))
+        loss, *_, grads = streamed_gradient(sharded, split, key, task, bool(train))
         return loss, grads
-    loss, grads = _loss_and_grad(*of_step, sharded, key, task, bool(train))
+    loss, grads = _loss_and_grad(split, sharded, key, task, bool(train))
     return loss, collect_rows(grads, sharded)
 
 
-@partial(LatestPrograms, static_argnums=(0, 5, 6))
-def _loss_and_grad(
-    graphdef: nnx.GraphDef,
-    params: nnx.State,
-    statistics: nnx.State,
-    sharded: ShardedGraph,
-    key: jax.Array,
-    task: Task,
-    train: bool,
-) -> tuple[jax.Array, Any]:
-    loss, _, _, grads = gradients(graphdef, params, statistics, sharded, key, task, train)
+@partial(LatestPrograms, static_argnums=(3, 4))
+def _loss_and_grad(*arguments: Any) -> tuple[jax.Array, nnx.State]:
+    loss, _, _, grads = gradients(*arguments)
     return loss, grads

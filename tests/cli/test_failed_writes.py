@@ -26,12 +26,11 @@ def run_on_full_disk(size: int, *arguments: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path: Path):
-    folder, log = tmp_path / "run", tmp_path / "log"
+    folder = tmp_path / "run"
     options = ["--hidden", "1000", "--epochs", "4", "--checkpoint", str(folder)]
-    status, text = run_on_full_disk(200_000, *options, "--process-log", str(log))
+    status, text = run_on_full_disk(200_000, *options)
     assert (status, text.count("\n")) == (2, 1), text
     assert text.startswith(f"Error: {folder / 'epoch-00000004'} could not be written (file too l")
-    assert "Traceback" in (log / "process-0.log").read_text()
 
 
 @pytest.mark.slow
@@ -40,21 +39,3 @@ def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path):
     assert (status, text.count("\n")) == (0, 1), text
     path = tmp_path / "process-0.log"
     assert text == f"Warning: --process-log: {path} ends here (file too large); the run goes on.\n"
-
-
-def test_other_warnings_and_errors_of_threads_are_shown():
-    program = """
-import logging
-from jaxgraph.cli.failed_writes import keep_off_terminal
-keep_off_terminal()
-logging.getLogger("other").warning("a warning")
-class Left:
-    def __init__(self, text):
-        self.text = text
-    def __del__(self):
-        raise RuntimeError(self.text)
-for text in ("Event loop is closed", "another error"):
-    Left(text)
-"""
-    text = run_alone(program).stderr
-    assert "a warning\n" in text and "another error" in text and "Event loop" not in text

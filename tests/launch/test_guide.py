@@ -80,7 +80,7 @@ def test_the_commands_of_the_readme_run(tmp_path: Path):
     partition, launch = commands("README.md")
     in_this_process(*local(partition, tmp_path, 0))
     succeeded(start(local(launch, tmp_path, 0)))
-    assert (tmp_path / "run" / "epoch-00000020").is_dir()
+    assert (tmp_path / "run" / "epoch-00000020").is_file()
 
 
 def test_the_commands_are_those_of_the_command_line():

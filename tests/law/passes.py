@@ -107,9 +107,8 @@ def pass_of(module: Any, sharded: ShardedGraph) -> Pass:
     """One pass in training: by `spmd`, or streamed."""
     if not isinstance(sharded, StreamedGraph):
         return sharded_pass(module, sharded)
-    graphdef, params, statistics = split_model(module)
     key, task = jax.random.key(SEED), NodeClassification()
-    found = streamed_gradient(sharded, graphdef, params, statistics, key, task, True)
+    found = streamed_gradient(sharded, split_model(module), key, task, True)
     loss, _, statistics, gradients = found
     nnx.update(module, gradients, statistics)
     running = [layer["norm"] for layer in by_layer(module, nnx.BatchStat) if layer]

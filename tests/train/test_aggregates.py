@@ -1,11 +1,9 @@
 """Features that are aggregated once: training, evaluation and prediction equal those without."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -17,10 +15,8 @@ from jaxgraph.layers import AggregatedFeatures, SymmetricSum
 from jaxgraph.parallel import AbstractSource, make_mesh, place, shard
 from jaxgraph.partition import partition
 from jaxgraph.train import (
-    NodeClassification,
     aggregate_once,
     compile_train_step,
-    evaluate,
     fit,
     loss_and_grad,
     predict,
@@ -28,7 +24,6 @@ from jaxgraph.train import (
 from jaxgraph.train.aggregates import LEAST_WIDTH, with_aggregates
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
-from tests.times import compilations
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     CLASSES,
@@ -128,30 +123,6 @@ def test_devices_that_share_columns_aggregate_for_their_own_nodes() -> None:
     assert max(errors.values()) <= TOLERANCE, errors
 
 
-@pytest.mark.slow
-def test_attention_takes_the_features_alone() -> None:
-    model = nn.GAT(NUM_FEATURES, 3, NUM_CLASSES, num_heads=2, rngs=nnx.Rngs(0))
-    gcn = nn.GCN(NUM_FEATURES, 3, NUM_CLASSES, rngs=nnx.Rngs(0))
-    graph = crooked_sharded(3, "hash", "sar")
-    plain, aggregated = (sharded_pass(model, each) for each in (graph, aggregate_once(gcn, graph)))
-    # Two programs may round differently.
-    equal = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-    jax.tree.map(equal, (aggregated.loss, aggregated.gradients), (plain.loss, plain.gradients))
-
-
-@pytest.mark.expensive
-@pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
-def test_models_of_16_bits_round_the_aggregate(name: str) -> None:
-    kind = getattr(nn, name)
-    model = kind(NUM_FEATURES, 8, NUM_CLASSES, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
-    graph = crooked_sharded(3, "hash", "sar", edge_weight=name == "GCN")
-    plain, aggregated = (
-        sharded_pass(model, each) for each in (graph, aggregate_once(model, graph))
-    )
-    assert aggregated.loss != plain.loss
-    np.testing.assert_allclose(aggregated.loss, plain.loss, rtol=0.02)
-
-
 RUNS = [
     ("GCN", {"norm": "batch"}, 1, {}),
     ("GCN", {"norm": "batch"}, 4, {"mode": "domain"}),
@@ -180,15 +151,6 @@ def test_training_is_the_same(
     assert_close(predict(models[0], sharded), predict(models[1], sharded), reduction_length=240)
 
 
-@pytest.mark.slow
-def test_evaluation_and_prediction_are_the_same() -> None:
-    sharded, model = on_devices(small_graph(), 3), make("GCN", dropout=0.5)
-    aggregated = aggregate_once(model, sharded)
-    for split, metrics in evaluate(model, sharded).items():
-        assert evaluate(model, aggregated)[split] == pytest.approx(metrics, rel=1e-5)
-    assert_close(predict(model, aggregated), predict(model, sharded), reduction_length=60)
-
-
 def test_features_that_are_not_0_in_padding_reach_nothing() -> None:
     model = nn.GraphSAGE(NUM_FEATURES, 4, NUM_CLASSES, norm="batch", rngs=nnx.Rngs(0))
     sharded = crooked_sharded(4, "hash", "domain")
@@ -202,39 +164,16 @@ def test_features_that_are_not_0_in_padding_reach_nothing() -> None:
 
 # ------------------------------------------------------------------ models that get it
 
-SEEN: list[type] = []
 
-
-class Watched(nn.GCN):
-    """Records its inputs during tracing."""
-
-    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
-        SEEN.append(type(x))
-        assert isinstance(shard.nodes, jax.Array)
-        return super().__call__(shard, x, key=key, train=train)
-
-
-class Watching(NodeClassification):
-    """A task that reads features."""
-
-    def sums(self, outputs: Any, shard: Any, split: str) -> Any:
-        assert isinstance(shard.nodes, jax.Array)
-        return super().sums(outputs, shard, split)
-
-
-def seen_by(model: nnx.Module, *, epochs: int = 2, **options: Any) -> set[bool]:
-    """Trains a model and returns True, False or both: its passes with and without aggregates."""
-    SEEN.clear()
-    graphs = [on_devices(small_graph(size), 2) for size in (60, 40)]
-    fit(model, graphs, optax.adam(0.02), epochs=epochs, task=Watching(), **options)
-    return {kind is AggregatedFeatures for kind in SEEN}
-
-
-@pytest.mark.slow
 def test_fit_aggregates_once_unless_told_not_to() -> None:
-    model = Watched(FEATURES, 4, CLASSES, rngs=nnx.Rngs(0))
-    assert seen_by(model) == {True}
-    assert seen_by(model, aggregate_once=False) == {False}
+    sharded = on_devices(small_graph(), 2)
+
+    def sent(**options: Any) -> int:
+        programs: list[Any] = []
+        fit(make("GCN"), sharded, ADAM, epochs=2, on_compile=programs.extend, **options)
+        return sum(traffic(programs[0]).values())
+
+    assert sent() < sent(aggregate_once=False)
 
 
 def test_models_that_say_nothing_of_their_first_layer_are_given_features() -> None:
@@ -335,19 +274,3 @@ def test_abstract_graphs_compile_to_the_same_step() -> None:
     assert traffic(steps[0]) == traffic(steps[1])
     sizes = [memory_of(step).argument_size_in_bytes for step in steps]
     assert sizes[0] == sizes[1]
-
-
-def test_a_second_run_compiles_nothing() -> None:
-    sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.02)
-    fit(make("GCN"), sharded, optimizer, epochs=1)
-    with compilations() as compiled:
-        fit(make("GCN"), sharded, optimizer, epochs=2, seed=9)
-    assert compiled == []
-
-
-def test_features_of_another_width_are_refused() -> None:
-    aggregated = aggregate_once(make("GCN"), on_devices(small_graph(), 2))
-    model = nn.GCN(FEATURES + 1, 4, CLASSES, rngs=nnx.Rngs(0))
-    model.in_features = FEATURES + 1
-    with pytest.raises(ValueError, match=f"in_features={FEATURES}"):
-        predict(model, aggregated)

@@ -13,8 +13,7 @@ from jaxgraph import nn
 from jaxgraph.analysis import traffic_by_link
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.planner.cost import online
-from jaxgraph.train import EpochLog, fit, measured, read_log
+from jaxgraph.train import EpochLog, EpochRecord, SlowestPart, fit, read_log
 from tests.train.small_model import CLASSES, FEATURES, SmallNet, small_graph
 
 ADAM = optax.adam(0.02)
@@ -68,27 +67,13 @@ def test_a_continued_run_appends(tmp_path: Path) -> None:
     assert [line["loss"] for line in read_log(path)] == whole.loss
 
 
-@pytest.mark.slow
-def test_the_slowest_part_is_known_once_all_are_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def window(task: Any, part: Any, reference: Any) -> float:
-        edges = np.asarray(part.shard.in_degree)[np.asarray(part.shard.node_mask)].sum()
-        return float(1e-5 * edges / reference.seconds)
-
-    monkeypatch.setattr(online, "_window", window)
-    monkeypatch.setattr(measured, "SHARE", np.inf)
-    graph, path = small_graph(60), tmp_path / "run.jsonl"
-    parts = partition(graph, 3, method="hash", seed=2)
-    sharded = shard(graph, parts, make_mesh(3), "domain")
-    fit(gcn(), sharded, ADAM, epochs=4, source=graph, measure_every=1, on_epoch=EpochLog(path))
-    edges = np.bincount(parts.assignment, graph.in_degrees(), 3)
-    # 2 layers on 3 parts, 4 windows after each epoch.
-    found = [line["slowest_part"] for line in read_log(path)]
-    assert found[:2] == [None, None]
-    for each in found[2:]:
-        assert each["part"] == edges.argmax()
-        assert each["seconds"] == pytest.approx(2e-5 * edges.max())
+def test_a_line_names_the_slowest_part(tmp_path: Path) -> None:
+    metrics = {"val": {"loss": np.nan}}
+    record = EpochRecord(1, 2.0, np.nan, 0.5, metrics, True, SlowestPart(3, 0.25))
+    EpochLog(tmp_path / "run.jsonl")(record)
+    (line,) = read_log(tmp_path / "run.jsonl")
+    assert line["slowest_part"] == {"part": 3, "seconds": 0.25}
+    assert line["val_loss"] is None and line["metrics"] == {"val": {"loss": None}}
 
 
 def test_training_goes_on_where_the_log_cannot(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph.nn import GCN
 from jaxgraph.train import Checkpoints, evaluate, fit, loss_and_grad
-from tests.train.small_model import RowsNet, SmallNet, on_devices, small_graph
+from tests.train.small_model import SmallNet, on_devices, small_graph
 
 EPOCHS = 6
 
@@ -94,58 +93,6 @@ def test_curve_and_model_are_of_the_parameters_that_it_reads(name: str, num_part
     assert_close(nnx.state(model, nnx.Param), found[-1])
 
 
-def test_an_average_by_numpy() -> None:
-    """Weights after a step and their average, from the gradient of softmax regression."""
-    graph = small_graph()
-    assert graph.nodes is not None and graph.labels is not None
-    x, y = graph.nodes[graph.train_mask].astype(float), np.eye(3)[graph.labels[graph.train_mask]]
-    linear = Plain().linear
-    assert linear.bias is not None
-    w, b = np.asarray(linear.kernel[...], float), np.asarray(linear.bias[...], float)
-    average = w, b
-    for _ in range(EPOCHS):
-        p = np.exp(x @ w + b)
-        error = (p / p.sum(1, keepdims=True) - y) / len(x)
-        w, b = w - 0.5 * x.T @ error, b - 0.5 * error.sum(0)
-        average = tuple(0.8 * a + 0.2 * new for a, new in zip(average, (w, b), strict=True))
-    model = Plain()
-    make, read = OPTIMIZERS["average"]
-    fit(model, graph, make(), epochs=EPOCHS, eval_params=read, restore_best=False)
-    np.testing.assert_allclose(model.linear.kernel[...], average[0], rtol=1e-4, atol=1e-6)
-    bias = nnx.to_pure_dict(nnx.state(model))["linear"]["bias"]
-    np.testing.assert_allclose(bias, average[1], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_rows_of_nodes_features_in_columns_and_a_limit_of_memory() -> None:
-    graph = small_graph()
-    make, read = OPTIMIZERS["schedule free"]
-
-    def gcn() -> nnx.Module:
-        return GCN(6, 8, 3, rngs=nnx.Rngs(0))
-
-    def values(sharded: Any, make_model: Any = RowsNet, **options: Any) -> Any:
-        model = make_model()
-        history = fit(model, sharded, make(), epochs=3, eval_params=read, **options)
-        return np.array(history.val_loss), nnx.state(model, nnx.Param)
-
-    want = values(graph)
-    assert_close(values(on_devices(graph, 3)), want)
-    want = values(graph, SmallNet)
-    assert_close(values(graph, SmallNet, memory_limit="1GB"), want)
-    want = values(graph, gcn)
-    assert_close(values(on_devices(graph, 3, "p3"), gcn), want)
-
-
-@pytest.mark.slow
-def test_several_graphs_are_evaluated_by_it() -> None:
-    make, read = OPTIMIZERS["schedule free"]
-    model = Plain()
-    graphs = [small_graph(), small_graph(50, 1)]
-    history = fit(model, graphs, make(), epochs=3, eval_params=read, restore_best=False)
-    assert evaluate(model, graphs)["val"]["loss"] == pytest.approx(history.val_loss[-1], rel=1e-5)
-
-
 @pytest.mark.parametrize("restore_best", [True, False])
 def test_a_run_goes_on_from_the_parameters_of_its_steps(tmp_path: Path, restore_best: bool) -> None:
     graph = small_graph()
@@ -170,10 +117,10 @@ def test_a_run_goes_on_from_the_parameters_of_its_steps(tmp_path: Path, restore_
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (schedule_free(), "Give fit eval_params=optax.contrib.schedule_free_eval_params;"),
-        (optax.chain(optax.clip(1.0), schedule_free()), "as in a chain, give a function"),
+        (schedule_free(), "give fit eval_params=optax.contrib.schedule_free_eval_params,"),
+        (optax.chain(optax.clip(1.0), schedule_free()), "a function that passes it"),
         (optax.MultiSteps(schedule_free(), 2).gradient_transformation(), "ScheduleFreeState"),
-        (optax.lookahead(optax.sgd(0.1), 2, 0.5), "pair of parameters.*take one that does not"),
+        (optax.lookahead(optax.sgd(0.1), 2, 0.5), "optax.lookahead"),
     ],
 )
 def test_an_optimizer_that_needs_it_is_refused_without(optimizer: Any, message: str) -> None:
@@ -203,14 +150,3 @@ def test_a_streamed_graph_is_refused() -> None:
     streamed = on_devices(small_graph(), 1, "stream")
     with pytest.raises(ValueError, match="not for a graph in mode 'stream'"):
         fit(SmallNet(), streamed, make(), epochs=1, eval_params=read)
-
-
-@pytest.mark.slow
-def test_the_advice_of_the_messages_is_right() -> None:
-    def of_chain(state: Any, params: Any) -> Any:
-        return optax.contrib.schedule_free_eval_params(state[1], params)
-
-    graph, model = small_graph(), Plain()
-    optimizer = optax.chain(optax.clip(1e9), schedule_free())
-    history = fit(model, graph, optimizer, epochs=EPOCHS, eval_params=of_chain)
-    np.testing.assert_allclose(history.val_loss, by_hand("schedule free", Plain(), graph)[0], 1e-5)

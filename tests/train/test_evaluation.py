@@ -14,7 +14,6 @@ from tests.tolerance import assert_close
 from tests.train.small_model import (
     SmallNet,
     memory_of,
-    multilabel_graph,
     on_devices,
     on_devices_alike,
     small_graph,
@@ -45,15 +44,6 @@ def test_outputs_are_in_the_order_of_the_graph() -> None:
         assert_close(predict(model, on_devices(graph, parts)), reference, reduction_length=61)
 
 
-def test_without_gathering_ids_come_with_the_rows() -> None:
-    graph, model = small_graph(61), SmallNet()
-    sharded = on_devices(graph, 4)
-    ids, rows = predict(model, sharded, gather=False)
-    assert ids.dtype == np.int64
-    assert sorted(ids) == list(range(61))
-    np.testing.assert_array_equal(predict(model, sharded)[ids], rows)
-
-
 @pytest.mark.parametrize("parts", [1, 4])
 def test_evaluate_is_the_oracle_on_the_outputs(parts: int) -> None:
     graph, model = small_graph(), SmallNet(dropout=0.5)
@@ -68,11 +58,6 @@ def test_evaluate_is_the_oracle_on_the_outputs(parts: int) -> None:
         assert_close(of_split["loss"], loss, reduction_length=60)
         assert of_split["accuracy"] == pytest.approx(metrics.accuracy(logits, graph.labels, mask))
         assert all(type(value) is float for value in of_split.values())
-
-
-def test_evaluate_leaves_out_splits_without_a_mask() -> None:
-    sharded = on_devices(small_graph(val_mask=None, train_mask=None), 2)
-    assert list(evaluate(SmallNet(), sharded)) == ["test"]
 
 
 def test_evaluate_of_several_graphs_is_over_all_their_nodes() -> None:
@@ -92,14 +77,6 @@ def test_evaluate_of_several_graphs_is_over_all_their_nodes() -> None:
         )
         assert_close(result[split]["loss"], loss, reduction_length=97)
         assert result[split]["accuracy"] == pytest.approx(metrics.accuracy(logits, classes))
-
-
-def test_multilabel_graphs_have_micro_f1() -> None:
-    graph, model = multilabel_graph(), SmallNet(outputs=4)
-    sharded = on_devices(graph, 2)
-    assert graph.labels is not None
-    expected = metrics.f1_score(predict(model, sharded), graph.labels, graph.val_mask)
-    assert evaluate(model, sharded)["val"]["micro_f1"] == pytest.approx(expected)
 
 
 def test_a_second_prediction_and_an_unseen_graph_compile_nothing() -> None:

@@ -14,7 +14,6 @@ from flax import nnx
 
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train import (
-    DivergenceError,
     EpochRecord,
     FitState,
     History,
@@ -126,46 +125,16 @@ def test_the_last_parameters_of_a_continued_run(sharded: ShardedGraph) -> None:
         fit(SmallNet(), sharded, WILD, epochs=1, state=expected)
 
 
-@pytest.mark.slow
-def test_several_graphs_continue() -> None:
-    graphs = [on_devices(small_graph(60, seed=seed), 1) for seed in range(2)]
-    expected = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=4)
-    first = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=2)
-    second = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=2, state=first.state)
-    assert untimed(first.records + second.records) == untimed(expected.records)
-
-
 # ------------------------------------------------------------------ exceptions
 
 
 def exploding(at: int) -> optax.GradientTransformation:
+    """Steps that become NaN at some point."""
+
     def factor(count: Any) -> jax.Array:
         return jnp.where(count < at, 0.02, jnp.nan)
 
     return optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(factor))
-
-
-@pytest.mark.slow
-def test_a_divergence_leaves_the_state_before_it(sharded: ShardedGraph) -> None:
-    with pytest.raises(DivergenceError, match="epoch 4") as caught:
-        fit(SmallNet(), sharded, exploding(3), epochs=6)
-    history = fit(SmallNet(), sharded, exploding(99), epochs=2, state=caught.value.history.state)
-    expected = fit(SmallNet(), sharded, exploding(99), epochs=5)
-    assert_equal(history.state, expected.state)
-
-
-def test_an_interruption_leaves_the_state_after_the_last_epoch(
-    sharded: ShardedGraph, half: FitState, whole: tuple[History, nnx.Module]
-) -> None:
-    def interrupt(record: EpochRecord) -> None:
-        if record.epoch == 9:
-            raise KeyboardInterrupt
-
-    with pytest.raises(TrainingInterrupted) as caught:
-        fit(RowsNet(), sharded, ADAM, epochs=6, state=half, on_epoch=interrupt)
-    state = caught.value.history.state
-    assert state is not None and state.epoch == 9
-    assert_equal(fit(RowsNet(), sharded, ADAM, epochs=3, state=state).state, whole[0].state)
 
 
 def test_an_interruption_during_an_epoch_costs_that_epoch_alone(
@@ -213,10 +182,10 @@ class WiderNet(RowsNet):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": SmallNet(outputs=3)}, r"model: state\.params\['rows'\].* has none there"),
-        ({"model": WiderNet()}, r"model: state\.params\['other'\].* is missing"),
-        ({"optimizer": optax.sgd(0.1)}, r"optimizer: state\.optimizer_state.* has none there"),
-        ({"optimizer": optax.adamw(0.1, mu_dtype="bfloat16")}, r"optimizer: .*mu.*bfloat16"),
+        ({"model": SmallNet(outputs=3)}, r"state\.params\['rows'\].* have none there"),
+        ({"model": WiderNet()}, r"state\.params\['other'\].* is missing"),
+        ({"optimizer": optax.sgd(0.1)}, r"state\.optimizer_state.* have none there"),
+        ({"optimizer": optax.adamw(0.1, mu_dtype="bfloat16")}, r"mu.*bfloat16"),
         ({"seed": SEED + 1}, "a run of another seed; leave seed out"),
     ],
 )
@@ -229,32 +198,20 @@ def test_a_state_of_another_run_is_refused(
 
 def test_a_state_of_a_graph_of_another_size_is_refused(half: FitState) -> None:
     other = on_devices(small_graph(61), 1)
-    with pytest.raises(
-        ValueError, match=r"float32\[60, 3\].*the same graph, since .* row per node"
-    ):
+    with pytest.raises(ValueError, match=r"float32\[60, 3\].*float32\[61, 3\].*the same graph"):
         fit_with(half, other, model=RowsNet(61))
     with pytest.raises(ValueError, match="60 rows for 61 nodes"):
         fit_with(half, other)
 
 
 def test_what_is_no_state_is_refused(half: FitState, sharded: ShardedGraph) -> None:
-    with pytest.raises(ValueError, match=r"type History; expected a jaxgraph\.train\.FitState"):
+    with pytest.raises(ValueError, match=r"History.*; expected a jaxgraph\.train\.FitState"):
         fit_with(History((), 0.0, half), sharded)
-    with pytest.raises(ValueError, match=r"state\.epoch is of type int, and fit has int32\[\]"):
+    with pytest.raises(ValueError, match=r"state\.epoch is int\[\], and they have int32\[\]"):
         fit_with(dataclasses.replace(half, epoch=6), sharded)
-    with pytest.raises(ValueError, match="expected 0 <= best_epoch <= epoch"):
-        fit_with(dataclasses.replace(half, best_epoch=np.int32(7)), sharded)
 
 
 # ------------------------------------------------------------------ as data
-
-
-def test_the_abstract_state_describes_the_real_one(half: FitState) -> None:
-    abstract = abstract_fit_state(RowsNet(), ADAM)
-    assert jax.tree.structure(abstract) == jax.tree.structure(half)
-    for real, shape in zip(jax.tree.leaves(half), jax.tree.leaves(abstract), strict=True):
-        assert isinstance(real, np.ndarray)
-        assert (real.shape, real.dtype) == (shape.shape, shape.dtype)
 
 
 @pytest.mark.slow
@@ -269,11 +226,6 @@ def test_orbax_saves_a_state(half: FitState, tmp_path: Path) -> None:
         assert_equal(checkpointer.restore(tmp_path / "standard", target), half)
     v1.save(str(tmp_path / "v1"), half)
     assert_equal(v1.load(str(tmp_path / "v1"), target), half)
-
-
-def test_a_state_is_one_line(half: FitState) -> None:
-    assert repr(half).startswith("FitState(epoch 6, best ") and len(repr(half)) < 80
-    assert repr(jax.tree.map(lambda leaf: None, half)).startswith("FitState(epoch None")
 
 
 def test_a_state_shares_no_memory_with_the_model(sharded: ShardedGraph) -> None:

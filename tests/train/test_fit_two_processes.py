@@ -1,24 +1,18 @@
 """Training on a mesh that spans two processes."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from jaxgraph.train import predict
 from jaxgraph.train.graph_digest import of_graphs
-from tests.conftest import ROOT
 from tests.ports import free_port
 from tests.tolerance import assert_close
-from tests.train.small_model import SmallNet, on_devices, small_graph
+from tests.train.checkpoints.test_kills import TIMEOUT_SECONDS, started
+from tests.train.small_model import on_devices, small_graph
 from tests.train.two_processes import DEVICES_EACH, PROCESSES, train, train_streamed
-
-TIMEOUT_SECONDS = 240
 
 
 @pytest.fixture(scope="module")
@@ -26,27 +20,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The results of each process; both are killed when one fails or hangs."""
     folder, port = tmp_path_factory.mktemp("processes"), str(free_port())
     results = [folder / f"{rank}.json" for rank in range(PROCESSES)]
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.train.two_processes", str(rank), port, str(result)],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    module = "tests.train.two_processes"
+    commands = [
+        [sys.executable, "-m", module, str(rank), port, str(result)]
         for rank, result in enumerate(results)
     ]
-    try:
+    with started(commands) as processes:
         outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
+        for process, output in zip(processes, outputs, strict=True):
+            assert process.returncode == 0, output
     return [json.loads(Path(result).read_text()) for result in results]
 
 
@@ -68,14 +50,6 @@ def test_streamed_training_is_that_of_devices(found: list[dict[str, Any]]) -> No
         assert streamed.pop("read") == read
         for name, value in expected.items():
             assert_close(streamed[name], value, reduction_length=61, name=name)
-
-
-def test_the_rows_of_both_processes_are_those_of_the_graph(found: list[dict[str, Any]]) -> None:
-    ids = np.concatenate([of_process["ids"] for of_process in found])
-    rows = np.concatenate([np.asarray(of_process["rows"]) for of_process in found])
-    assert sorted(ids) == list(range(61))
-    expected = predict(SmallNet(), on_devices(small_graph(61), PROCESSES * DEVICES_EACH))
-    assert_close(rows, expected[ids], reduction_length=61)
 
 
 DIFFERENT = {

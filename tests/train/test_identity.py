@@ -81,7 +81,7 @@ def test_functions_without_a_name_count_by_their_code() -> None:
 
 
 def test_numbers_and_arrays_count_by_their_bits() -> None:
-    assert definition(0) == definition(0.0) == definition(np.float32(0))
+    assert len({definition(x) for x in (0, 0.0, -0.0, np.float32(0), False, "0")}) == 6
     assert definition(np.zeros(2)) != definition(np.zeros(3))
     assert definition(np.zeros(2, np.float32)) == definition(jnp.zeros(2))
     assert definition(jax.random.key(0)) != definition(jax.random.key(1))

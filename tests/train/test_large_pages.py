@@ -1,10 +1,5 @@
 """Programs that request large pages, which changes nothing but their first instruction."""
 
-import re
-import subprocess
-import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,16 +13,13 @@ from jaxgraph import nn
 from jaxgraph.ops import large_pages
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.large_pages import on_large_pages
-from jaxgraph.parallel import Shard, ShardedGraph, make_mesh, shard
+from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.process import use_large_pages
-from jaxgraph.train import NodeClassification, compile_train_step, fit, initial_state
-from jaxgraph.train.task import Sums
+from jaxgraph.train import compile_train_step, initial_state
 from tests.strategies import NUM_CLASSES
 from tests.training import crooked_graph
 
 needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing())
-LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 WIDTH = 64
 MANY_NODES = 140_000
 """A step of two layers allocates two arrays of 36 MB."""
@@ -56,14 +48,6 @@ def temporary(program: jax.stages.Compiled) -> int:
     memory = program.memory_analysis()
     assert memory is not None
     return memory.temp_size_in_bytes
-
-
-def asked_bytes() -> int:
-    """Bytes of this process's memory for which Linux was asked for large pages."""
-    of_mappings = re.findall(
-        r"^Size: +(\d+) kB$.*?^VmFlags:(.*?)$", Path("/proc/self/smaps").read_text(), re.M | re.S
-    )
-    return sum(1024 * int(size) for size, flags in of_mappings if "hg" in flags.split())
 
 
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,61 +83,6 @@ def test_small_programs_and_portable_ones_do_not(num_nodes: int, implementation:
     assert not asks(step_of(sharded_graph(num_nodes, implementation=implementation)))
 
 
-class Watched(NodeClassification):
-    """A task that returns the requested bytes instead of the loss."""
-
-    def sums(self, outputs: jax.Array, shard: Shard, split: str) -> Sums:
-        """As given, with the bytes among them."""
-        # The check of functions of a shard does not follow its results.
-        device = jax.lax.axis_index(shard.axis)
-        asked = jax.pure_callback(
-            lambda _: np.float32(asked_bytes()),
-            jax.ShapeDtypeStruct((), jnp.float32),
-            jax.lax.stop_gradient((outputs * device)[0, 0]),
-        )
-        return {**super().sums(outputs, shard, split), "asked": asked + 0 * device}
-
-    def metrics(self, sums: Sums) -> Mapping[str, jax.Array]:
-        """As given, but for the loss."""
-        found = super().metrics(sums)
-        return {**found, "loss": 0 * found["loss"] + sums["asked"]}
-
-
-def asked_share(name: str, worthwhile: int) -> float:
-    """The share of a step's temporary memory for which it asks for large pages."""
-    large_pages._WORTHWHILE = worthwhile
-    use_large_pages()
-    sharded, model = sharded_graph(MANY_NODES), make_model(name)
-    program = compile_train_step(model, sharded, optax.adam(0.1), task=Watched())
-    state, shares = initial_state(model, sharded, optax.adam(0.1)), []
-    for _ in range(5):
-        before = asked_bytes()
-        state, asked = program(state, sharded, jax.random.key(0))
-        shares.append((float(asked) - before) / temporary(program))
-    return float(np.median(shares))
-
-
-@pytest.mark.slow
-@needs_kernels
-@pytest.mark.skipif(not LARGE_PAGES.exists(), reason="this system has no large pages to ask for")
-@pytest.mark.parametrize("name", ["GCN", "GAT"])
-@pytest.mark.parametrize("is_asking", [True, False])
-def test_linux_is_asked_for_all_that_a_program_makes(name: str, is_asking: bool) -> None:
-    """Not for the memory of its results."""
-    # In a process of its own: memory that other tests have left is asked for and given back beside.
-    worthwhile = 0 if is_asking else 1 << 62
-    call = f"print(module.asked_share({name!r}, {worthwhile}))"
-    run = subprocess.run(
-        [sys.executable, "-c", f"import {__name__} as module; {call}"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
-    assert (float(run.stdout) > 0.95) == is_asking
-
-
 @pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GAT"])
@@ -172,26 +101,6 @@ def test_the_same_bits(name: str, parts: int, monkeypatch: pytest.MonkeyPatch) -
             losses.append(loss)
         found.append((losses, state.params))
     jax.tree.map(np.testing.assert_array_equal, *found)
-
-
-@pytest.mark.slow
-@needs_kernels
-def test_training_runs_the_program_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    sharded, histories, programs = sharded_graph(500), [], []
-    for setting in (for_all, without):
-        setting(monkeypatch)
-        options: Any = {"epochs": 3, "on_compile": programs.extend}
-        histories.append(fit(make_model(), sharded, optax.adam(0.1), **options))
-    assert [asks(program) for program in programs] == [True, False]
-    losses = [[record.loss for record in history.records] for history in histories]
-    assert losses[0] == losses[1]
-
-
-@needs_kernels
-def test_a_guess_that_is_too_large_costs_nothing() -> None:
-    program = jax.jit(on_large_pages, static_argnums=1).lower(jnp.ones(9), 1 << 40).compile()
-    assert asks(program)
-    assert temporary(program) < 1 << 12
 
 
 @needs_kernels

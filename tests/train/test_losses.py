@@ -68,15 +68,19 @@ def check(
 
 
 @pytest.mark.expensive
+@pytest.mark.parametrize("is_plain", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_weighed_and_smoothed_classes_are_the_oracle(way: str) -> None:
+def test_classes_are_the_oracle(way: str, is_plain: bool) -> None:
+    """Weighed and smoothed, or not; a class more than the labels have."""
     graph = with_outputs(small_graph(NODES), CLASSES + 1)
     task = NodeClassification(class_weights=WEIGHTS, label_smoothing=0.2)
+    weights, smoothing = (np.ones(CLASSES + 1), 0.0) if is_plain else (np.array(WEIGHTS), 0.2)
+    task = NodeClassification() if is_plain else task
     found, gradient = measured(task, on_devices(graph, *WAYS[way]), (CLASSES + 1,))
     outputs, labels = np.asarray(graph.nodes, np.float64), np.asarray(graph.labels)
     for split in ("train", "val", "test"):
         mask: Any = getattr(graph, f"{split}_mask")
-        oracle = (outputs, labels, mask, np.array(WEIGHTS), 0.2)
+        oracle = (outputs, labels, mask, weights, smoothing)
         loss = losses.weighed_cross_entropy(*oracle)
         check(found, gradient, split, loss, {"accuracy": metrics.accuracy(*oracle[:3])})
 
@@ -250,3 +254,36 @@ def test_outputs_of_nan_are_not_right(parts: int, kind: str, accuracy: float) ->
     assert float(found["accuracy"]) == pytest.approx(accuracy)
     if kind == "multi":
         assert float(found["micro_f1"]) == pytest.approx(2 * 3 / (2 * 3 + 1))
+
+
+@pytest.mark.parametrize("make", [small_graph, multilabel_graph])
+def test_outputs_of_16_bits_are_counted_in_32(make: Any) -> None:
+    graph, task = with_outputs(make(900), 4), NodeClassification()
+    short = jnp.asarray(graph.nodes, jnp.bfloat16)
+    sharded = on_devices(graph.replace(nodes=np.asarray(short, np.float32)), 2)
+
+    def in_type(dtype: Any) -> Any:
+        def on_shard(shard: Any) -> Any:
+            return task.metrics(shard.sum(task.sums(shard.nodes.astype(dtype), shard, "train")))
+
+        return jax.device_get(spmd(on_shard)(sharded))
+
+    assert in_type(jnp.bfloat16) == in_type(jnp.float32)
+
+
+@pytest.mark.parametrize(("width", "kind"), [(2, "single"), (3, "multi"), (5, "multi")])
+def test_a_wrong_number_of_outputs_is_refused(width: int, kind: str) -> None:
+    graph = with_outputs(small_graph() if kind == "single" else multilabel_graph(), width)
+    with pytest.raises(ValueError, match=f"the model has {width} outputs"):
+        measured(NodeClassification(), on_devices(graph, 2), (width,))
+
+
+def test_the_loss_of_classes_scatters_nothing() -> None:
+    def loss(shard: Any) -> jax.Array:
+        task = NodeClassification()
+        of_outputs = lambda x: task.metrics(shard.sum(task.sums(x, shard, "train")))["loss"]  # noqa: E731
+        return jax.grad(of_outputs)(shard.nodes)
+
+    sharded = on_devices(with_outputs(small_graph(), CLASSES), 2)
+    program = jax.jit(spmd(loss, outputs="rows")).lower(sharded).compile()
+    assert "scatter(" not in str(program.as_text())

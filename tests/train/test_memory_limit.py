@@ -12,7 +12,7 @@ from flax import nnx
 
 import jaxgraph as jg
 from jaxgraph.layers import RematPolicy
-from jaxgraph.planner import GraphCounts, Option, Plan, load_plan
+from jaxgraph.planner import GraphCounts, Option, Plan
 from jaxgraph.planner.degree_model import counted_manifest
 from jaxgraph.planner.policy_search import MemoryPlan, Needed, cheapest_fitting
 from jaxgraph.planner.targets import find_target
@@ -82,12 +82,6 @@ def make_plan(policy: tuple[RematPolicy, ...] | None) -> Plan:
     return Plan(
         option, "cpux1", **numbers, seconds=1.0, timed_by="", compiled_for=None, policy=policy
     )
-
-
-def test_a_plan_keeps_its_policy_in_its_file(tmp_path: Any) -> None:
-    plan = make_plan((RematPolicy(("batch_statistics",), ("layer_input",), rest="recompute"),) * 2)
-    plan.save(tmp_path / "plan.json")
-    assert load_plan(tmp_path / "plan.json") == plan
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, "x", "16 quarks", 1.5])

@@ -9,7 +9,7 @@ from flax import nnx
 
 from jaxgraph.parallel import spmd
 from jaxgraph.train import NodeClassification
-from jaxgraph.train.objective import apply_model, gradients, objective, split_model
+from jaxgraph.train.objective import gradients, objective, split_model
 from tests.tolerance import assert_close
 from tests.train.small_model import SmallNet, on_devices, small_graph
 
@@ -21,63 +21,28 @@ def numbers(tree: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
-def test_split_model_parts_parameters_and_statistics() -> None:
-    _, params, statistics = split_model(SmallNet())
-    assert sorted(params) == ["first", "second"]
-    assert list(statistics) == ["mean"]
-
-
-def test_nothing_that_is_passed_in_changes() -> None:
-    graphdef, params, statistics = split_model(SmallNet(dropout=0.5))
-    before = numbers((params, statistics))
-    *_, new, _ = gradients(
-        graphdef, params, statistics, on_devices(small_graph(), 2), KEY, TASK, True
-    )
-    for old, now in zip(before, numbers((params, statistics)), strict=True):
-        np.testing.assert_array_equal(old, now)
-    assert np.abs(numbers(new)[0]).max() > 0
-
-
-def test_statistics_are_those_of_the_whole_graph() -> None:
-    graph = small_graph()
-    graphdef, params, statistics = split_model(SmallNet())
+def test_statistics_are_those_of_the_whole_graph_and_nothing_passed_in_changes() -> None:
+    graph, split = small_graph(), split_model(SmallNet())
     assert graph.nodes is not None
-    *_, new, _ = gradients(graphdef, params, statistics, on_devices(graph, 4), KEY, TASK, True)
-    kernel = np.asarray(params["first"]["kernel"][...], np.float64)
+    before = numbers(split)
+    *_, new, _ = gradients(split, on_devices(graph, 4), KEY, TASK, True)
+    kernel = np.asarray(split.params["first"]["kernel"][...], np.float64)
     expected = 0.1 * (graph.nodes.astype(np.float64) @ kernel).mean(0)
     assert_close(numbers(new)[0], expected, reduction_length=graph.num_nodes)
-
-
-def test_inference_changes_no_statistics() -> None:
-    graphdef, params, statistics = split_model(SmallNet())
-    *_, new, _ = gradients(
-        graphdef, params, statistics, on_devices(small_graph(), 2), None, TASK, False
-    )
-    np.testing.assert_array_equal(numbers(new)[0], numbers(statistics)[0])
+    for old, now in zip(before, numbers(split), strict=True):
+        np.testing.assert_array_equal(old, now)
 
 
 @pytest.mark.slow
 def test_gradients_inside_of_spmd_are_those_outside() -> None:
-    graphdef, params, statistics = split_model(SmallNet(dropout=0.5))
-    sharded = on_devices(small_graph(), 4)
+    split, sharded = split_model(SmallNet(dropout=0.5)), on_devices(small_graph(), 4)
 
-    def on_shard(params: nnx.State, statistics: nnx.State, shard: Any, key: Any) -> Any:
-        return objective(graphdef, params, statistics, shard, key, TASK, True)[0]
+    def on_shard(params: nnx.State, shard: Any, key: Any) -> Any:
+        return objective(split._replace(params=params), shard, key, TASK, True)[0]
 
     outside = jax.jit(jax.value_and_grad(spmd(on_shard)))
-    expected_loss, expected = outside(params, statistics, sharded, KEY)
-    loss, _, _, grads = gradients(graphdef, params, statistics, sharded, KEY, TASK, True)
+    expected_loss, expected = outside(split.params, sharded, KEY)
+    loss, _, _, grads = gradients(split, sharded, KEY, TASK, True)
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
     for inside, reference in zip(numbers(grads), numbers(expected), strict=True):
         assert_close(inside, reference, reduction_length=60)
-
-
-def test_apply_model_runs_without_a_key() -> None:
-    graphdef, params, statistics = split_model(SmallNet(dropout=0.5))
-
-    def on_shard(params: nnx.State, statistics: nnx.State, shard: Any) -> Any:
-        return apply_model(graphdef, params, statistics, shard)[0]
-
-    outputs = spmd(on_shard, outputs="rows")(params, statistics, on_devices(small_graph(), 2))
-    assert outputs.shape[1] == 3
-    assert np.isfinite(np.asarray(outputs)).all()

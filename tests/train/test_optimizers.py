@@ -1,5 +1,6 @@
 """Optimizers made alike are equal, compile once and leave nothing behind; others are not equal."""
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable
@@ -58,13 +59,19 @@ ONE: Any = np.float32(1)
             lambda: optax.chain(optax.adam(0.1), optax.sgd(0.1)),
             lambda: optax.chain(optax.sgd(0.1), optax.adam(0.1)),
         ),
-        # Made twice of code that could read other globals the second time, or of arrays.
+        # Made twice of code that could read other globals the second time.
         (lambda: optax.sgd(lambda count: RATE), lambda: optax.sgd(lambda count: RATE)),
-        (lambda: optax.sgd(RATE), lambda: optax.sgd(RATE.copy())),
+        (lambda: optax.sgd(RATE), lambda: optax.sgd(2 * RATE)),
     ],
 )
 def test_others_differ(one: Callable[[], Any], other: Callable[[], Any]) -> None:
     assert comparable(one()) != comparable(other())
+
+
+@functools.wraps(optax.constant_schedule)
+def dressed(count: Any) -> Any:
+    """A user's function under the name of one of optax."""
+    return RATE
 
 
 def test_a_function_of_the_users_is_never_taken_for_another() -> None:
@@ -72,6 +79,8 @@ def test_a_function_of_the_users_is_never_taken_for_another() -> None:
         return optax.adam(lambda count: RATE)
 
     assert comparable(made()) != comparable(made())
+    constant: Any = optax.constant_schedule
+    assert comparable(optax.adam(dressed)) != comparable(optax.adam(constant))
     optimizer = made()
     assert comparable(optimizer) == comparable(optimizer)
 

@@ -76,12 +76,3 @@ def test_restore_undoes_the_placing(parts: int) -> None:
         for old, new in zip(before, after, strict=True):
             np.testing.assert_array_equal(old, np.asarray(new), err_msg=kind)
             assert len(new.devices()) == 1, kind
-
-
-def test_restored_rows_can_be_placed_again() -> None:
-    model = TableNet(60)
-    for parts in (4, 2):
-        sharded = on_devices(small_graph(), parts)
-        state = initial_state(model, sharded, optax.sgd(0.1))
-        restore(model, *collect_rows((state.params, state.statistics), sharded))
-    assert model.table[...].shape == (60, 3)

@@ -18,7 +18,6 @@ from tests.train.small_model import (
     SmallNet,
     TableNet,
     memory_of,
-    multilabel_graph,
     on_devices,
     small_graph,
 )
@@ -56,26 +55,6 @@ def test_loss_and_gradient_are_those_of_the_dense_graph(parts: int, mode: str) -
         zip(jax.tree.leaves(grads), jax.tree.leaves(expected), strict=True)
     ):
         assert_close(own, reference, reduction_length=graph.num_nodes, name=str(name))
-
-
-def test_dropout_does_not_depend_on_the_number_of_devices() -> None:
-    graph, model = small_graph(), SmallNet(dropout=0.5)
-    reference = loss_and_grad(model, on_devices(graph, 1), seed=4, train=True)
-    other_seed = loss_and_grad(model, on_devices(graph, 1), seed=5, train=True)
-    assert abs(float(reference[0]) - float(other_seed[0])) > 1e-3
-    for parts in (2, 8):
-        loss, grads = loss_and_grad(model, on_devices(graph, parts), seed=4, train=True)
-        assert_close(loss, reference[0], reduction_length=graph.num_nodes)
-        for own, expected in zip(
-            jax.tree.leaves(grads), jax.tree.leaves(reference[1]), strict=True
-        ):
-            assert_close(own, expected, reduction_length=graph.num_nodes)
-
-
-def test_loss_and_grad_leaves_the_model_as_it_is() -> None:
-    model = SmallNet(dropout=0.5)
-    loss_and_grad(model, on_devices(small_graph(), 2), train=True)
-    np.testing.assert_array_equal(model.mean[...], 0)
 
 
 def test_gradient_of_rows_of_nodes_is_in_the_graphs_order() -> None:
@@ -133,13 +112,6 @@ def test_a_step_hands_the_loss_to_optimizers_that_look_at_it() -> None:
     compiled = compile_train_step(model, sharded, optimizer)
     state, loss = compiled(initial_state(model, sharded, optimizer), sharded, jax.random.key(0))
     assert float(state.optimizer_state[1].best_value) == pytest.approx(float(loss))
-
-
-def test_multilabel_steps_compile() -> None:
-    graph = multilabel_graph()
-    sharded = on_devices(graph, 2)
-    loss, _ = loss_and_grad(SmallNet(outputs=4), sharded)
-    assert 0 < float(loss) < 2
 
 
 @pytest.mark.parametrize(
