@@ -23,16 +23,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import make_parser, write_figures
-from jaxgraph.planner import (
-    Rates,
-    Shape,
-    least_recently_used,
-    least_transfer,
-    no_cache,
-    simulate,
-    training_step,
-    write_back_cache,
-)
+from jaxgraph.planner.memory.cache_policies import least_recently_used, no_cache, write_back_cache
+from jaxgraph.planner.memory.dataflow import Rates
+from jaxgraph.planner.memory.dynamic_program import least_transfer
+from jaxgraph.planner.memory.schedule import simulate
+from jaxgraph.planner.memory.step_dataflow import Shape, training_step
 
 NODES, EDGES, FEATURES, CLASSES, EDGE_BYTES = 232_965, 114_848_857, 602, 41, 4
 BASELINES = {

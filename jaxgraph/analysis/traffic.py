@@ -126,11 +126,6 @@ class Overlap:
         return self.between.count("while")
 
     @property
-    def fusions_between(self) -> int:
-        """Fused kernels of XLA that run during the transfer."""
-        return self.between.count("fusion")
-
-    @property
     def custom_calls_between(self) -> int:
         """Kernels from outside of XLA (Pallas, libraries) that run during the transfer."""
         return self.between.count("custom-call")

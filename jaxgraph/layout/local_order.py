@@ -43,11 +43,6 @@ class LocalOrder:
         """The number of parts."""
         return len(self.part_ptr) - 1
 
-    @property
-    def largest_part(self) -> int:
-        """Nodes of the largest part."""
-        return int(np.diff(self.part_ptr).max())
-
     def nodes_of(self, part: int) -> np.ndarray:
         """The nodes of a part by row, int [nodes of the part]."""
         return self.nodes[self.part_ptr[part] : self.part_ptr[part + 1]]

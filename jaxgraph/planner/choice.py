@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import optax
 from flax import nnx
@@ -29,7 +29,7 @@ from jaxgraph.planner.streaming import Tried, tried_parts
 from jaxgraph.planner.targets import TARGETS, Target, find_target
 from jaxgraph.train.task import Task
 
-__all__ = ["Considered", "StepTimes", "choose", "consider", "options_for", "to_plan"]
+__all__ = ["Considered", "choose", "consider", "options_for", "to_plan"]
 
 ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 24, 8
 """In mode "p3", rows of a chunk of partial activations; each chunk brings tables of all nodes."""
@@ -40,28 +40,6 @@ NEAR = 1.1
 simplest is taken."""
 MOST_UNROLLED = 16
 """Parts above which prefetching, whose steps are unrolled, would take minutes to compile."""
-
-
-class StepTimes(Protocol):
-    """A cost model that tells the time which a device computes in a step of training."""
-
-    @property
-    def name(self) -> str:
-        """For reports."""
-        ...
-
-    def seconds(self, model: nnx.Module, manifest: Manifest, option: Option) -> float:
-        """Seconds that the slowest part computes in a step, messages not counted.
-
-        Args:
-          model: the model.
-          manifest: of the parts.
-          option: how the model is run.
-
-        Raises:
-          ValueError: it has not been fitted to a layer of the model; the message names it.
-        """
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +106,6 @@ def consider(
     memory_limit: int | str | None = None,
     methods: Sequence[str] = METHODS,
     compile: str = "all",
-    cost_model: StepTimes | None = None,
     task: Task | None = None,
 ) -> Iterator[Considered]:
     """Finds the cost of every way to run a model, without running any.
@@ -145,7 +122,6 @@ def consider(
       methods: partitioners; of counts, those of `jaxgraph.planner.degree_model.METHODS`.
       compile: the steps to compile: "all" whose arguments fit; "fastest" by prediction first, until
         one fits; or "none". The others are predicted.
-      cost_model: predicts the seconds of a device; None: a roofline.
       task: the task to learn; None: node classification.
 
     Returns:
@@ -155,7 +131,7 @@ def consider(
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
     checked_choice("compile", compile, COMPILED)
-    request = _request(model, source, optimizer, task, cost_model, target, memory_limit)
+    request = _request(model, source, optimizer, task, target, memory_limit)
     return request.ways(methods, compile)
 
 
@@ -167,7 +143,6 @@ class _Request:
     source: Graph | GraphCounts
     optimizer: optax.GradientTransformation
     task: Task | None
-    cost_model: StepTimes | None
     target: Target
     mesh: Mesh
     limit: int
@@ -261,13 +236,11 @@ class _Request:
         policy, repeated = None, 0.0
         if compile and self.is_limited and run.memory.arguments < self.limit < run.memory.total:
             run, policy, repeated = self._within(run, sharded)
-        seconds = run.seconds + repeated
-        if self.cost_model is not None:
-            compute = self.cost_model.seconds(self.model, manifest, option)
-            seconds = compute + run.communication - run.hidden + repeated
         assert manifest.counts is not None
         halo = manifest.counts.halo_rows_needed / manifest.counts.num_nodes
-        return Considered(option, run, seconds, halo, _why_not(run, self.limit), policy)
+        return Considered(
+            option, run, run.seconds + repeated, halo, _why_not(run, self.limit), policy
+        )
 
     def _within(
         self, run: DryRun, sharded: ShardedGraph
@@ -299,13 +272,12 @@ def choose(
     memory_limit: int | str | None = None,
     methods: Sequence[str] = METHODS,
     compile: bool = True,
-    cost_model: StepTimes | None = None,
     task: Task | None = None,
 ) -> Plan:
     """Chooses the fastest way to run a model that fits the memory of a device.
 
     Args:
-      model, source, target, optimizer, memory_limit, methods, cost_model, task: as for `consider`.
+      model, source, target, optimizer, memory_limit, methods, task: as for `consider`.
       compile: whether to compile, the fastest by prediction first, until one fits.
 
     Returns:
@@ -315,18 +287,13 @@ def choose(
       ValueError: an argument is not of its kind, or nothing fits; the message names the least limit
         that works.
     """
-    request = _request(model, source, optimizer, task, cost_model, target, memory_limit)
-    timed_by = "roofline" if cost_model is None else cost_model.name
+    request = _request(model, source, optimizer, task, target, memory_limit)
     found = list(request.ways(methods, "fastest" if compile else "none"))
-    return to_plan(found, model, request.target, request.limit, timed_by)
+    return to_plan(found, model, request.target, request.limit)
 
 
 def to_plan(
-    found: Sequence[Considered],
-    model: nnx.Module,
-    target: Target,
-    memory_limit: int,
-    timed_by: str = "roofline",
+    found: Sequence[Considered], model: nnx.Module, target: Target, memory_limit: int
 ) -> Plan:
     """The plan of the fastest way among those considered.
 
@@ -335,7 +302,6 @@ def to_plan(
       model: whose policy it records.
       target: the machine.
       memory_limit: bytes of one device.
-      timed_by: the source of the seconds.
 
     Returns:
       The plan.
@@ -368,7 +334,6 @@ def to_plan(
         inside=sum(run.sent.inside.values()),
         between=sum(run.sent.between.values()),
         seconds=best.seconds,
-        timed_by=timed_by,
         compiled_for=run.compiled_for,
         policy=own if best.policy is None else best.policy,
     )
@@ -439,14 +404,13 @@ def _request(
     source: Graph | GraphCounts,
     optimizer: optax.GradientTransformation,
     task: Task | None,
-    cost_model: StepTimes | None,
     target: Target | str | Mesh,
     memory_limit: int | str | None,
 ) -> _Request:
     found, mesh = _target_and_mesh(target)
     is_limited = memory_limit is not None
     limit = bytes_of("memory_limit", memory_limit) if is_limited else found.memory
-    return _Request(model, source, optimizer, task, cost_model, found, mesh, limit, is_limited)
+    return _Request(model, source, optimizer, task, found, mesh, limit, is_limited)
 
 
 def _target_and_mesh(target: Target | str | Mesh) -> tuple[Target, Mesh]:

@@ -28,7 +28,6 @@ def test_nodes_stand_by_part_with_the_boundary_first(data):
         assert edges.tolist() == [e for e, (_, r) in enumerate(pairs) if owner[r] == part]
     assert order.part.tolist() == owner.tolist()
     assert order.num_parts == num_parts
-    assert order.largest_part == np.bincount(owner).max()
 
 
 def test_edges_are_scanned_in_pieces(monkeypatch):

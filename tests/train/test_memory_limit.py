@@ -80,7 +80,7 @@ def make_plan(policy: tuple[RematPolicy, ...] | None) -> Plan:
     )
     option = Option("sar", "hash")
     return Plan(
-        option, "cpux1", **numbers, seconds=1.0, timed_by="", compiled_for=None, policy=policy
+        option, "cpux1", **numbers, seconds=1.0, compiled_for=None, policy=policy
     )
 
 

@@ -13,8 +13,8 @@ from scipy import optimize
 
 from jaxgraph import Graph
 from jaxgraph.partition import partition, report
-from jaxgraph.planner import DEFAULT, FEATURES, Access, CostModel, Sample, node_cost
-from jaxgraph.planner.cost.features import part_features
+from jaxgraph.planner import CostModel, Sample, node_cost
+from jaxgraph.planner.cost.features import DEFAULT, FEATURES, Access, part_features
 from tests.strategies import random_edges
 
 ACCESS = Access(columns=8, row_bytes=32, cache_bytes=1 << 9)

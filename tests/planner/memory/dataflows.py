@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxgraph.planner import Dataflow, Operation, Tensor
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Tensor
 
 
 def chain(length: int = 3) -> Dataflow:

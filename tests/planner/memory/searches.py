@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jaxgraph.planner import Dataflow
+from jaxgraph.planner.memory.dataflow import Dataflow
 
 Place = tuple[Any, frozenset[str], frozenset[str]]
 

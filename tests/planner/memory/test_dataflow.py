@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxgraph.planner import Dataflow, Operation, Rates, Tensor
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Rates, Tensor
 from tests.planner.memory.dataflows import figure_3
 
 X, Y = Tensor("x", 3, on_host=True), Tensor("y", 4)

@@ -6,14 +6,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from jaxgraph.planner import Dataflow, Rates, Shape, least_transfer, simulate, training_step
 from jaxgraph.planner.memory.cache_policies import (
     furthest_read,
     least_recently_used,
     no_cache,
     write_back_cache,
 )
-from jaxgraph.planner.memory.dynamic_program import active_tensors, valid_states
+from jaxgraph.planner.memory.dataflow import Dataflow, Rates
+from jaxgraph.planner.memory.dynamic_program import active_tensors, least_transfer, valid_states
+from jaxgraph.planner.memory.schedule import simulate
+from jaxgraph.planner.memory.step_dataflow import Shape, training_step
 from tests.planner.memory.dataflows import chain, figure_3, random_dataflow
 from tests.planner.memory.searches import least_bytes
 

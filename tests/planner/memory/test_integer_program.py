@@ -6,19 +6,12 @@ import time
 import numpy as np
 import pytest
 
-from jaxgraph.planner import (
-    Choices,
-    Dataflow,
-    Operation,
-    Rates,
-    Shape,
-    Tensor,
-    least_transfer,
-    plan_memory,
-    policy_of,
-    simulate,
-    training_step,
-)
+from jaxgraph.planner.memory.choices import Choices, policy_of
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Rates, Tensor
+from jaxgraph.planner.memory.dynamic_program import least_transfer
+from jaxgraph.planner.memory.integer_program import plan_memory
+from jaxgraph.planner.memory.schedule import simulate
+from jaxgraph.planner.memory.step_dataflow import Shape, training_step
 from tests.planner.memory.dataflows import random_dataflow, random_training_step
 from tests.planner.memory.searches import least_seconds
 

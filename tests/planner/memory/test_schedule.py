@@ -2,8 +2,8 @@
 
 import pytest
 
-from jaxgraph.planner import Dataflow, MemorySchedule, Operation, Tensor, simulate
-from jaxgraph.planner.memory.schedule import Action, Line, Step
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Tensor
+from jaxgraph.planner.memory.schedule import Action, Line, MemorySchedule, Step, simulate
 from tests.planner.memory.dataflows import chain
 
 SIZED = Dataflow(

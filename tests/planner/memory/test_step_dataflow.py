@@ -11,20 +11,12 @@ from jax.ad_checkpoint import print_saved_residuals
 
 import jaxgraph as jg
 from jaxgraph import layers, parallel
-from jaxgraph.planner import (
-    Choices,
-    Dataflow,
-    MemorySchedule,
-    Operation,
-    Rates,
-    Shape,
-    Tensor,
-    least_recently_used,
-    policy_of,
-    training_step,
-)
 from jaxgraph.planner.memory import step_dataflow as names
-from jaxgraph.planner.memory.schedule import Step
+from jaxgraph.planner.memory.cache_policies import least_recently_used
+from jaxgraph.planner.memory.choices import Choices, policy_of
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Rates, Tensor
+from jaxgraph.planner.memory.schedule import MemorySchedule, Step
+from jaxgraph.planner.memory.step_dataflow import Shape, training_step
 
 RATES = Rates(flops=1e12, memory=1e11, host=1e10, link=1e10)
 NODES, EDGES = 10, 30
