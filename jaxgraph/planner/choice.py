@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -56,10 +57,10 @@ class Considered:
     """
 
     option: Option
-    run: DryRun | None
-    seconds: float
-    halo_share: float
-    why_not: str
+    run: DryRun | None = None
+    seconds: float = math.nan
+    halo_share: float = math.nan
+    why_not: str = ""
     policy: tuple[RematPolicy, ...] | None = None
 
     @property
@@ -131,7 +132,7 @@ def consider(
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
     checked_choice("compile", compile, COMPILED)
-    request = _request(model, source, optimizer, task, target, memory_limit)
+    request = _Request.of(model, source, target, optimizer, memory_limit, task)
     return request.ways(methods, compile)
 
 
@@ -149,12 +150,33 @@ class _Request:
     is_limited: bool
     parts: dict[str, Partition] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.source, Graph | GraphCounts):
+    @classmethod
+    def of(
+        cls,
+        model: nnx.Module,
+        source: Graph | GraphCounts,
+        target: Target | str | Mesh,
+        optimizer: optax.GradientTransformation,
+        memory_limit: int | str | None,
+        task: Task | None,
+    ) -> _Request:
+        """The request of a caller."""
+        if not isinstance(source, Graph | GraphCounts):
             raise ValueError(
-                f"source is of type {type(self.source).__name__}; expected a jaxgraph.Graph or "
+                f"source is of type {type(source).__name__}; expected a jaxgraph.Graph or "
                 "GraphCounts"
             )
+        found = find_target(target) if isinstance(target, str) else target
+        found = _target_of(found) if isinstance(found, Mesh) else found
+        if not isinstance(found, Target):
+            raise ValueError(
+                f"target is of type {type(target).__name__}; expected a name such as 'h200x8', the "
+                "result of find_target, or a mesh"
+            )
+        mesh = target if isinstance(target, Mesh) else found.mesh()
+        is_limited = memory_limit is not None
+        limit = bytes_of("memory_limit", memory_limit) if is_limited else found.memory
+        return cls(model, source, optimizer, task, found, mesh, limit, is_limited)
 
     def ways(self, methods: Sequence[str], compile: str) -> Iterator[Considered]:
         """The cost of every way; see `consider`."""
@@ -181,8 +203,7 @@ class _Request:
             for each in tried_parts(*given, **rest):
                 yield self._streamed(each, runs[0], method)
         except ValueError as error:  # The model cannot be streamed.
-            nothing = float("nan")
-            yield Considered(Option("stream", method), None, nothing, nothing, str(error))
+            yield Considered(Option("stream", method), why_not=str(error))
 
     def _streamed(self, tried: Tried, resident: DryRun, method: str) -> Considered:
         """The cost of streaming: the work of a device, and its bytes to the host and back."""
@@ -213,39 +234,33 @@ class _Request:
 
     def consider(self, option: Option, *, compile: bool) -> Considered:
         """The cost of one way."""
-        nothing = float("nan")
         try:
             manifest = _manifest(self.source, option, self.target.devices, self.parts)
             sharded = place(AbstractSource(manifest), self.mesh, prefetch=option.prefetch)
         except ValueError as error:
-            return Considered(option, None, nothing, nothing, str(error))
+            return Considered(option, why_not=str(error))
+        given = (self.model, sharded, self.optimizer, self.target)
         try:
-            run = dry_run(
-                self.model,
-                sharded,
-                self.optimizer,
-                self.target,
-                task=self.task,
-                compile=compile,
-                most=self.limit,
-            )
+            run = dry_run(*given, task=self.task, compile=compile, most=self.limit)
         except ValueError as error:
             if option.mode != "p3":  # Any other mode runs what can be run at all.
                 raise
-            return Considered(option, None, nothing, nothing, str(error))
-        policy, repeated = None, 0.0
+            return Considered(option, why_not=str(error))
+        policy, seconds = None, run.seconds
         if compile and self.is_limited and run.memory.arguments < self.limit < run.memory.total:
-            run, policy, repeated = self._within(run, sharded)
+            own = run.memory.host
+            run, policy = self._within(run, sharded)
+            # What waits on the host goes there and comes back.
+            moved = 2 * (run.memory.host - own)
+            seconds = run.seconds + moved / self.target.speed.host.bandwidth
         assert manifest.counts is not None
         halo = manifest.counts.halo_rows_needed / manifest.counts.num_nodes
-        return Considered(
-            option, run, run.seconds + repeated, halo, _why_not(run, self.limit), policy
-        )
+        return Considered(option, run, seconds, halo, _why_not(run, self.limit), policy)
 
     def _within(
         self, run: DryRun, sharded: ShardedGraph
-    ) -> tuple[DryRun, tuple[RematPolicy, ...] | None, float]:
-        """The cost under the cheapest policy that fits, that policy, and the seconds it adds."""
+    ) -> tuple[DryRun, tuple[RematPolicy, ...] | None]:
+        """The cost under the cheapest policy that fits, and that policy."""
         runs = [run]
 
         def needs(model: nnx.Module) -> Needed:
@@ -258,9 +273,8 @@ class _Request:
         try:
             _, plan = cheapest_fitting(self.model, sharded, self.limit, needs)
         except ValueError:
-            return min(runs, key=lambda each: each.memory.total), None, 0.0
-        found = next(each for each in runs if each.memory.total == plan.needed.total)
-        return found, plan.policy, plan.seconds
+            return min(runs, key=lambda each: each.memory.total), None
+        return next(each for each in runs if each.memory.total == plan.needed.total), plan.policy
 
 
 def choose(
@@ -287,7 +301,7 @@ def choose(
       ValueError: an argument is not of its kind, or nothing fits; the message names the least limit
         that works.
     """
-    request = _request(model, source, optimizer, task, target, memory_limit)
+    request = _Request.of(model, source, target, optimizer, memory_limit, task)
     found = list(request.ways(methods, "fastest" if compile else "none"))
     return to_plan(found, model, request.target, request.limit)
 
@@ -397,32 +411,6 @@ def _manifest(
     if option.topology is not None:
         columns = ColumnRequest(option.topology, option.chunks or 1)
     return tabulate(source, parts[option.method], option.schedule, columns=columns).manifest
-
-
-def _request(
-    model: nnx.Module,
-    source: Graph | GraphCounts,
-    optimizer: optax.GradientTransformation,
-    task: Task | None,
-    target: Target | str | Mesh,
-    memory_limit: int | str | None,
-) -> _Request:
-    found, mesh = _target_and_mesh(target)
-    is_limited = memory_limit is not None
-    limit = bytes_of("memory_limit", memory_limit) if is_limited else found.memory
-    return _Request(model, source, optimizer, task, found, mesh, limit, is_limited)
-
-
-def _target_and_mesh(target: Target | str | Mesh) -> tuple[Target, Mesh]:
-    if isinstance(target, Mesh):
-        return _target_of(target), target
-    found = find_target(target) if isinstance(target, str) else target
-    if not isinstance(found, Target):
-        raise ValueError(
-            f"target is of type {type(target).__name__}; expected a name such as 'h200x8', the "
-            "result of find_target, or a mesh"
-        )
-    return found, found.mesh()
 
 
 def _target_of(mesh: Mesh) -> Target:
