@@ -106,15 +106,15 @@ def cheapest_fitting(
 def _ladder(*, offload: bool) -> list[RematPolicy]:
     """Policies of a layer at falling memory and rising cost."""
 
-    def policy(*save: str, offload: tuple[str, ...] = ()) -> RematPolicy:
-        again = tuple(name for name in (INPUT, MAPPED) if name not in (*save, *offload))
-        return RematPolicy((STATISTICS, *save), offload, again, rest="recompute")
+    def policy(*save: str, offload: Sequence[str] = (), again: Sequence[str] = ()) -> RematPolicy:
+        return RematPolicy((STATISTICS, *save), tuple(offload), tuple(again), rest="recompute")
 
-    # Elementwise steps are computed again first, then products, then sums over edges.
-    found = [policy(*KEPT, MAPPED), policy(*KEPT), policy()]
+    # Elementwise steps are computed again first, then products, then sums over edges; attention
+    # computes what it reads row by row.
+    found = [policy(*KEPT, MAPPED), policy(*KEPT), policy(), policy(again=(INPUT, MAPPED))]
     if offload:
         everything = (*KEPT, MAPPED, LAYER_INPUT, ACTIVATED)
-        found += [policy(offload=(LAYER_INPUT,)), policy(offload=everything)]
+        found += [policy(*KEPT, offload=(LAYER_INPUT,)), policy(offload=everything)]
     return found
 
 
