@@ -44,6 +44,7 @@ from benchmarks.command_line import keep_freed_memory, make_parser, write_figure
 COLUMNS = 128
 LEAST_SECONDS = 5e-3
 MODELS = ("GCN", "GAT")
+NODES_AND_EDGES = ("nodes", "edges")
 EVEN = ("communities 64", "grid 3")
 """Graphs that are cut though their degrees are equal: a cost must not be worse on them."""
 DATA_SETS = {"amazon-photo": 2, "coauthor-cs": 2, "blogcatalog": 4}
@@ -256,12 +257,13 @@ def measure(
 def compare(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]]) -> list[Row]:
     """The errors of every set of features, and the repeat error."""
     from jaxgraph import planner
+    from jaxgraph.planner.cost.features import DEFAULT, ROC_PRINTED
 
     sets = {
-        "default": planner.DEFAULT,
-        "ROC, as printed": planner.ROC_PRINTED,
-        "edges": planner.EDGES_ONLY,
-        "nodes and edges": planner.NODES_AND_EDGES,
+        "default": DEFAULT,
+        "ROC, as printed": ROC_PRINTED,
+        "edges": ("edges",),
+        "nodes and edges": NODES_AND_EDGES,
     }
     rows = []
     for name, samples in fitted.items():
@@ -311,12 +313,13 @@ def cuts(graph: Any, num_parts: int, samples: Sequence[Any]) -> dict[str, Any]:
     """The partitions that are compared, by name."""
     from jaxgraph import planner
     from jaxgraph.partition import Partition, balanced_ranges, partition
+    from jaxgraph.planner.cost.features import DEFAULT
 
     learned = {
         name: planner.node_cost(planner.CostModel.fit(samples, features), graph)
         for name, features in (
-            ("nodes and edges", planner.NODES_AND_EDGES),
-            ("cost", planner.DEFAULT),
+            ("nodes and edges", NODES_AND_EDGES),
+            ("cost", DEFAULT),
         )
     }
     sizes = np.diff(balanced_ranges(learned["nodes and edges"].per_node, num_parts))
@@ -417,7 +420,8 @@ def predict(options: argparse.Namespace, reference: Any, console: Console) -> li
 
 def read_fitted(options: argparse.Namespace) -> dict[str, list[Any]]:
     """The samples to learn from in the figures of an earlier run."""
-    from jaxgraph.planner import Access, Sample
+    from jaxgraph.planner.cost.features import Access
+    from jaxgraph.planner.cost.linear_model import Sample
 
     samples: dict[str, list[Any]] = {name: [] for name in options.models}
     for row in json.loads(options.balance.read_text())["rows"]:
@@ -441,11 +445,12 @@ def main() -> None:
     keep_freed_memory("benchmarks.cost_model")
     if options.core is not None:  # Before jax starts its threads.
         os.sched_setaffinity(0, {options.core})
-    from jaxgraph import planner, process
+    from jaxgraph import process
+    from jaxgraph.planner.cost.profiling import Reference
 
     process.tune_process()
     clock = time.perf_counter if options.core is None else time.process_time
-    reference = planner.Reference(clock=clock)
+    reference = Reference(clock=clock)
     console = Console(width=130)
     if options.balance is None:
         figures = predict(options, reference, console)

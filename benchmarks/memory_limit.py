@@ -3,7 +3,7 @@
     python -m benchmarks.memory_limit --target h200        # needs pip install 'jaxgraph[cuda]'
 
 Each limit is a share of what the step takes under the model's own policy. Device and host are the
-compiler's figures; the host's are compared with the planned ones. Sizes are in blocks: nodes x
+compiler's figures. Sizes are in blocks: nodes x
 width x 4 bytes. Nothing runs, and the graph is absent: it has 10 edges a node.
 """
 
@@ -38,7 +38,7 @@ class Row:
       share: of the memory without a limit.
       limit: in blocks.
       least: the least that works in blocks, where the limit is too small; else None.
-      device, host, planned_host: of the policy that was taken, in blocks; else None.
+      device, host: of the policy that was taken, in blocks; else None.
       programs: that were compiled.
       seconds: of the search.
       policy: what each layer does, in words.
@@ -50,7 +50,6 @@ class Row:
     least: float | None
     device: float | None
     host: float | None
-    planned_host: float | None
     programs: int
     seconds: float
     policy: Sequence[str]
@@ -116,7 +115,6 @@ def measure(name: str, options: Any) -> Iterator[Row]:
             least,
             None if plan is None else plan.needed.total / block,
             None if plan is None else plan.needed.host / block,
-            None if plan is None else plan.host / block,
             needs.programs,
             time.perf_counter() - start,
             () if plan is None else [each.in_words() for each in plan.policy or ()],
@@ -129,11 +127,11 @@ def show(rows: Sequence[Row], options: Any) -> None:
         title=f"Blocks of a device, {options.layers} layers of {options.width}, "
         f"{options.nodes:,} nodes on {options.devices} {options.target}"
     )
-    columns = ("model", "limit", "in blocks", "device", "host", "planned", "least", "programs")
+    columns = ("model", "limit", "in blocks", "device", "host", "least", "programs")
     for column in (*columns, "seconds"):
         table.add_column(column, justify="right")
     for row in rows:
-        sizes = (row.limit, row.device, row.host, row.planned_host, row.least)
+        sizes = (row.limit, row.device, row.host, row.least)
         words = ("" if each is None else f"{each:.2f}" for each in sizes)
         last = (str(row.programs), f"{row.seconds:.0f}")
         table.add_row(row.model, f"{row.share:.0%}", *words, *last)

@@ -23,16 +23,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command_line import make_parser, write_figures
-from jaxgraph.planner import (
-    Rates,
-    Shape,
+from jaxgraph.planner.memory.cache_policies import (
     least_recently_used,
-    least_transfer,
     no_cache,
-    simulate,
-    training_step,
     write_back_cache,
 )
+from jaxgraph.planner.memory.dataflow import gcn_step
+from jaxgraph.planner.memory.dynamic_program import least_transfer
+from jaxgraph.planner.memory.schedule import simulate
 
 NODES, EDGES, FEATURES, CLASSES, EDGE_BYTES = 232_965, 114_848_857, 602, 41, 4
 BASELINES = {
@@ -40,8 +38,6 @@ BASELINES = {
     "write-back": write_back_cache,
     "LRU": least_recently_used,
 }
-# The count ignores time.
-RATES = Rates(flops=1.0, memory=1.0, host=1.0, link=1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Row:
 def measure(layers: int, hidden: int, shares: Sequence[float]) -> Iterator[Row]:
     """Plans one model at capacities from the least (0) to the most (1)."""
     widths = (FEATURES, *[hidden] * (layers - 1), CLASSES)
-    flow = training_step(Shape("gcn", NODES, EDGES, widths, edge_bytes=EDGE_BYTES), RATES)
+    flow = gcn_step(NODES, EDGES, widths, EDGE_BYTES)
     least, _ = flow.least_capacity()
     everything = sum(flow.bytes.values())
     most = simulate(least_recently_used(flow, everything), everything).peak

@@ -32,6 +32,7 @@ import jaxgraph as jg
 from benchmarks.command_line import keep_freed_memory, make_parser, write_figures
 from benchmarks.cost_model import density_blocked
 from jaxgraph.partition import NodeCost, Partition
+from jaxgraph.planner.cost.profiling import Reference
 
 COLUMNS, CLASSES = 128, 16
 PARTITIONERS = ("equal-vertices", "equal-edges", "cost")
@@ -78,7 +79,7 @@ def make_model(figure: int) -> Any:
 
 def learn(model: Any, graphs: Sequence[jg.Graph], counts: Sequence[int]) -> list[Any]:
     """Models of the layers' costs, from the parts of equal cuts of some graphs."""
-    reference, samples = jg.planner.Reference(), []
+    reference, samples = Reference(), []
     for index, graph in enumerate(graphs):
         for count in counts:
             method = PARTITIONERS[(index + count) % 2]
@@ -141,7 +142,7 @@ def measure(figure: int, options: argparse.Namespace) -> Iterator[Row]:
         made = [make_graph(nodes, 28, seed) for seed in seeds]
         graphs, task, models = made[LEARNED:], inference, learn(model, made[:LEARNED], (4,))
     costs = [jg.planner.node_cost(models, graph) for graph in graphs]
-    reference = jg.planner.Reference()
+    reference = Reference()
     for devices in options.devices:
         methods = PARTITIONERS if devices > 1 else PARTITIONERS[:1]
         mesh, found = jg.parallel.make_mesh(devices), []

@@ -12,7 +12,8 @@ from benchmarks import compile_time, cost_model, gpu_steps, locality
 from benchmarks.__main__ import programs
 from benchmarks.command_line import KEPT_MEMORY, keep_freed_memory, make_parser, write_figures
 from benchmarks.generated import OGBN_PRODUCTS, Shape
-from jaxgraph.planner import FEATURES, Access, Sample
+from jaxgraph.planner.cost.features import FEATURES, Access
+from jaxgraph.planner.cost.linear_model import Sample
 
 
 def test_programs_are_listed_with_their_first_line(tmp_path: Path):

@@ -32,9 +32,6 @@ HOST = (
 )
 """Folders and files whose tests compile no program: `tests/conftest.py` fails one that does."""
 
-COMPILES = ("planner/memory/test_step_dataflow.py",)
-"""Files of these folders that do."""
-
 SLOW: dict[str, str] = {
     "benchmarks_cpu": "benchmarks' own tests",
     "benchmarks_gpu": "benchmarks' own tests; CI rehearses them where their sources changed",
@@ -90,8 +87,7 @@ def is_in(name: str, places: tuple[str, ...] | dict[str, str]) -> bool:
 
 
 def is_host(item: pytest.Item) -> bool:
-    name = name_of(item)
-    return is_in(name, HOST) and not is_in(name, COMPILES)
+    return is_in(name_of(item), HOST)
 
 
 def is_slow(item: pytest.Item) -> bool:

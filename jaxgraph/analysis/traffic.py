@@ -10,7 +10,6 @@ import numpy as np
 
 from jaxgraph.analysis.hlo import Computation, Instruction, Module, num_bytes, parse, split_list
 from jaxgraph.analysis.links import PERMUTE, RULES, Sent, share_of_groups, share_of_pairs
-from jaxgraph.analysis.trip_count import trip_count
 from jaxgraph.kinds import kind_of
 
 __all__ = [
@@ -26,6 +25,8 @@ __all__ = [
 _GROUPS_OF_REPLICAS = ("all-gather", "all-reduce", "reduce-scatter")
 _MESH_GROUPS = re.compile(r"mesh\[(.*?)\]")
 _TILE_GROUPS = re.compile(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+
+_TRIP_COUNT = re.compile(r'known_trip_count\\?"\s*:\s*\{\s*\\?"n\\?"\s*:\s*\\?"(\d+)')
 
 _Sums = dict[tuple[str, str], Fraction]  # by collective and by link: "inside" or "between"
 
@@ -124,11 +125,6 @@ class Overlap:
     def loops_between(self) -> int:
         """While loops that run during the transfer."""
         return self.between.count("while")
-
-    @property
-    def fusions_between(self) -> int:
-        """Fused kernels of XLA that run during the transfer."""
-        return self.between.count("fusion")
 
     @property
     def custom_calls_between(self) -> int:
@@ -244,7 +240,8 @@ class _Counter:
         return _sum(self._called(name, turns) for name in instruction.calls)
 
     def _of_loop(self, computation: Computation, loop: Instruction) -> _Sums:
-        count = trip_count(self._module, computation, loop)
+        known = _TRIP_COUNT.search(loop.attributes.get("backend_config", ""))
+        count = int(known[1]) if known else None
         body = self._called(loop.attributes["body"], count)
         condition = self._called(loop.attributes["condition"], None)
         if not body and not condition:
@@ -252,7 +249,7 @@ class _Counter:
         if count is None:
             collectives = sorted({name for name, _ in body | condition})
             raise ValueError(
-                f"the trip count of loop {loop.name!r} in {computation.name!r} cannot be derived, "
+                f"XLA does not know the trip count of loop {loop.name!r} in {computation.name!r}, "
                 f"and it contains {', '.join(collectives)}: give the loop a static length "
                 "(jax.lax.scan, or jax.lax.fori_loop with constant bounds)"
             )

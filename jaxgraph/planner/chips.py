@@ -1,6 +1,6 @@
 """The GPUs that programs are compiled for on a machine that has none, as XLA wants them described.
 
-XLA reads such a description in the place of a device. `Chip.source` says what read the numbers from
+XLA reads such a description in the place of a device. The table says what read the numbers from
 a device. XLA keeps such readings in xla/backends/gpu/target_config/specs of openxla/xla.
 """
 
@@ -25,7 +25,6 @@ class Chip:
       clock: in GHz.
       shared: bytes of shared memory of a multiprocessor.
       block_shared: bytes of it that a block may ask for.
-      source: where the numbers are from.
       fpus: units for 32-bit numbers of a multiprocessor.
     """
 
@@ -38,7 +37,6 @@ class Chip:
     clock: float
     shared: int
     block_shared: int
-    source: str
     fpus: int = 128
 
     def description(self) -> str:
@@ -76,7 +74,7 @@ _MIB = 1 << 20
 _HOPPER = {"capability": (9, 0), "cores": 132, "shared": 228 << 10, "block_shared": 227 << 10}
 
 CHIPS = {
-    "a100": Chip(
+    "a100": Chip(  # XLA's a100_sxm_80.txtpb
         name="NVIDIA A100-SXM4-80GB",
         capability=(8, 0),
         cores=108,
@@ -86,28 +84,27 @@ CHIPS = {
         clock=1.41,
         shared=164 << 10,
         block_shared=163 << 10,
-        source="XLA's a100_sxm_80.txtpb",
         fpus=64,
     ),
-    "h100": Chip(
+    "h100": Chip(  # XLA's h100_sxm.txtpb
         name="NVIDIA H100 80GB HBM3",
         memory=84_942_979_072,
         bandwidth=3_352_320_000_000,
         cache=50 * _MIB,
         clock=1.98,
-        source="XLA's h100_sxm.txtpb",
         **_HOPPER,
     ),
+    # PyTorch's get_device_properties; bandwidth of the H200 datasheet. XLA's h200.txtpb has 141 GiB
+    # and the cache of H100, which no device reports.
     "h200": Chip(
         name="NVIDIA H200",
         memory=143_156 * _MIB,
         bandwidth=4_800 * 10**9,
         cache=60 * _MIB,
         clock=1.98,
-        # XLA's h200.txtpb has 141 GiB and the cache of H100, which no device reports.
-        source="PyTorch's get_device_properties; bandwidth of the H200 datasheet",
         **_HOPPER,
     ),
+    # XLA's b200.txtpb; the datasheet rounds the bandwidth up to 8 TB/s.
     "b200": Chip(
         name="NVIDIA B200",
         capability=(10, 0),
@@ -118,7 +115,6 @@ CHIPS = {
         clock=1.965,
         shared=228 << 10,
         block_shared=227 << 10,
-        source="XLA's b200.txtpb; the datasheet rounds the bandwidth up to 8 TB/s",
     ),
 }
 """By the name of a target."""

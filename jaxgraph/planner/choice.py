@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import optax
 from flax import nnx
@@ -29,7 +30,7 @@ from jaxgraph.planner.streaming import Tried, tried_parts
 from jaxgraph.planner.targets import TARGETS, Target, find_target
 from jaxgraph.train.task import Task
 
-__all__ = ["Considered", "StepTimes", "choose", "consider", "options_for", "to_plan"]
+__all__ = ["Considered", "choose", "consider", "options_for", "to_plan"]
 
 ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 24, 8
 """In mode "p3", rows of a chunk of partial activations; each chunk brings tables of all nodes."""
@@ -40,28 +41,6 @@ NEAR = 1.1
 simplest is taken."""
 MOST_UNROLLED = 16
 """Parts above which prefetching, whose steps are unrolled, would take minutes to compile."""
-
-
-class StepTimes(Protocol):
-    """A cost model that tells the time which a device computes in a step of training."""
-
-    @property
-    def name(self) -> str:
-        """For reports."""
-        ...
-
-    def seconds(self, model: nnx.Module, manifest: Manifest, option: Option) -> float:
-        """Seconds that the slowest part computes in a step, messages not counted.
-
-        Args:
-          model: the model.
-          manifest: of the parts.
-          option: how the model is run.
-
-        Raises:
-          ValueError: it has not been fitted to a layer of the model; the message names it.
-        """
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +57,10 @@ class Considered:
     """
 
     option: Option
-    run: DryRun | None
-    seconds: float
-    halo_share: float
-    why_not: str
+    run: DryRun | None = None
+    seconds: float = math.nan
+    halo_share: float = math.nan
+    why_not: str = ""
     policy: tuple[RematPolicy, ...] | None = None
 
     @property
@@ -128,7 +107,6 @@ def consider(
     memory_limit: int | str | None = None,
     methods: Sequence[str] = METHODS,
     compile: str = "all",
-    cost_model: StepTimes | None = None,
     task: Task | None = None,
 ) -> Iterator[Considered]:
     """Finds the cost of every way to run a model, without running any.
@@ -145,7 +123,6 @@ def consider(
       methods: partitioners; of counts, those of `jaxgraph.planner.degree_model.METHODS`.
       compile: the steps to compile: "all" whose arguments fit; "fastest" by prediction first, until
         one fits; or "none". The others are predicted.
-      cost_model: predicts the seconds of a device; None: a roofline.
       task: the task to learn; None: node classification.
 
     Returns:
@@ -155,7 +132,7 @@ def consider(
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
     checked_choice("compile", compile, COMPILED)
-    request = _request(model, source, optimizer, task, cost_model, target, memory_limit)
+    request = _Request.of(model, source, target, optimizer, memory_limit, task)
     return request.ways(methods, compile)
 
 
@@ -167,19 +144,39 @@ class _Request:
     source: Graph | GraphCounts
     optimizer: optax.GradientTransformation
     task: Task | None
-    cost_model: StepTimes | None
     target: Target
     mesh: Mesh
     limit: int
     is_limited: bool
     parts: dict[str, Partition] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.source, Graph | GraphCounts):
+    @classmethod
+    def of(
+        cls,
+        model: nnx.Module,
+        source: Graph | GraphCounts,
+        target: Target | str | Mesh,
+        optimizer: optax.GradientTransformation,
+        memory_limit: int | str | None,
+        task: Task | None,
+    ) -> _Request:
+        """The request of a caller."""
+        if not isinstance(source, Graph | GraphCounts):
             raise ValueError(
-                f"source is of type {type(self.source).__name__}; expected a jaxgraph.Graph or "
+                f"source is of type {type(source).__name__}; expected a jaxgraph.Graph or "
                 "GraphCounts"
             )
+        found = find_target(target) if isinstance(target, str) else target
+        found = _target_of(found) if isinstance(found, Mesh) else found
+        if not isinstance(found, Target):
+            raise ValueError(
+                f"target is of type {type(target).__name__}; expected a name such as 'h200x8', the "
+                "result of find_target, or a mesh"
+            )
+        mesh = target if isinstance(target, Mesh) else found.mesh()
+        is_limited = memory_limit is not None
+        limit = bytes_of("memory_limit", memory_limit) if is_limited else found.memory
+        return cls(model, source, optimizer, task, found, mesh, limit, is_limited)
 
     def ways(self, methods: Sequence[str], compile: str) -> Iterator[Considered]:
         """The cost of every way; see `consider`."""
@@ -206,8 +203,7 @@ class _Request:
             for each in tried_parts(*given, **rest):
                 yield self._streamed(each, runs[0], method)
         except ValueError as error:  # The model cannot be streamed.
-            nothing = float("nan")
-            yield Considered(Option("stream", method), None, nothing, nothing, str(error))
+            yield Considered(Option("stream", method), why_not=str(error))
 
     def _streamed(self, tried: Tried, resident: DryRun, method: str) -> Considered:
         """The cost of streaming: the work of a device, and its bytes to the host and back."""
@@ -238,41 +234,33 @@ class _Request:
 
     def consider(self, option: Option, *, compile: bool) -> Considered:
         """The cost of one way."""
-        nothing = float("nan")
         try:
             manifest = _manifest(self.source, option, self.target.devices, self.parts)
             sharded = place(AbstractSource(manifest), self.mesh, prefetch=option.prefetch)
         except ValueError as error:
-            return Considered(option, None, nothing, nothing, str(error))
+            return Considered(option, why_not=str(error))
+        given = (self.model, sharded, self.optimizer, self.target)
         try:
-            run = dry_run(
-                self.model,
-                sharded,
-                self.optimizer,
-                self.target,
-                task=self.task,
-                compile=compile,
-                most=self.limit,
-            )
+            run = dry_run(*given, task=self.task, compile=compile, most=self.limit)
         except ValueError as error:
             if option.mode != "p3":  # Any other mode runs what can be run at all.
                 raise
-            return Considered(option, None, nothing, nothing, str(error))
-        policy, repeated = None, 0.0
+            return Considered(option, why_not=str(error))
+        policy, seconds = None, run.seconds
         if compile and self.is_limited and run.memory.arguments < self.limit < run.memory.total:
-            run, policy, repeated = self._within(run, sharded)
-        seconds = run.seconds + repeated
-        if self.cost_model is not None:
-            compute = self.cost_model.seconds(self.model, manifest, option)
-            seconds = compute + run.communication - run.hidden + repeated
+            own = run.memory.host
+            run, policy = self._within(run, sharded)
+            # What waits on the host goes there and comes back.
+            moved = 2 * (run.memory.host - own)
+            seconds = run.seconds + moved / self.target.speed.host.bandwidth
         assert manifest.counts is not None
         halo = manifest.counts.halo_rows_needed / manifest.counts.num_nodes
         return Considered(option, run, seconds, halo, _why_not(run, self.limit), policy)
 
     def _within(
         self, run: DryRun, sharded: ShardedGraph
-    ) -> tuple[DryRun, tuple[RematPolicy, ...] | None, float]:
-        """The cost under the cheapest policy that fits, that policy, and the seconds it adds."""
+    ) -> tuple[DryRun, tuple[RematPolicy, ...] | None]:
+        """The cost under the cheapest policy that fits, and that policy."""
         runs = [run]
 
         def needs(model: nnx.Module) -> Needed:
@@ -285,9 +273,8 @@ class _Request:
         try:
             _, plan = cheapest_fitting(self.model, sharded, self.limit, needs)
         except ValueError:
-            return min(runs, key=lambda each: each.memory.total), None, 0.0
-        found = next(each for each in runs if each.memory.total == plan.needed.total)
-        return found, plan.policy, plan.seconds
+            return min(runs, key=lambda each: each.memory.total), None
+        return next(each for each in runs if each.memory.total == plan.needed.total), plan.policy
 
 
 def choose(
@@ -299,13 +286,12 @@ def choose(
     memory_limit: int | str | None = None,
     methods: Sequence[str] = METHODS,
     compile: bool = True,
-    cost_model: StepTimes | None = None,
     task: Task | None = None,
 ) -> Plan:
     """Chooses the fastest way to run a model that fits the memory of a device.
 
     Args:
-      model, source, target, optimizer, memory_limit, methods, cost_model, task: as for `consider`.
+      model, source, target, optimizer, memory_limit, methods, task: as for `consider`.
       compile: whether to compile, the fastest by prediction first, until one fits.
 
     Returns:
@@ -315,18 +301,13 @@ def choose(
       ValueError: an argument is not of its kind, or nothing fits; the message names the least limit
         that works.
     """
-    request = _request(model, source, optimizer, task, cost_model, target, memory_limit)
-    timed_by = "roofline" if cost_model is None else cost_model.name
+    request = _Request.of(model, source, target, optimizer, memory_limit, task)
     found = list(request.ways(methods, "fastest" if compile else "none"))
-    return to_plan(found, model, request.target, request.limit, timed_by)
+    return to_plan(found, model, request.target, request.limit)
 
 
 def to_plan(
-    found: Sequence[Considered],
-    model: nnx.Module,
-    target: Target,
-    memory_limit: int,
-    timed_by: str = "roofline",
+    found: Sequence[Considered], model: nnx.Module, target: Target, memory_limit: int
 ) -> Plan:
     """The plan of the fastest way among those considered.
 
@@ -335,7 +316,6 @@ def to_plan(
       model: whose policy it records.
       target: the machine.
       memory_limit: bytes of one device.
-      timed_by: the source of the seconds.
 
     Returns:
       The plan.
@@ -368,7 +348,6 @@ def to_plan(
         inside=sum(run.sent.inside.values()),
         between=sum(run.sent.between.values()),
         seconds=best.seconds,
-        timed_by=timed_by,
         compiled_for=run.compiled_for,
         policy=own if best.policy is None else best.policy,
     )
@@ -432,33 +411,6 @@ def _manifest(
     if option.topology is not None:
         columns = ColumnRequest(option.topology, option.chunks or 1)
     return tabulate(source, parts[option.method], option.schedule, columns=columns).manifest
-
-
-def _request(
-    model: nnx.Module,
-    source: Graph | GraphCounts,
-    optimizer: optax.GradientTransformation,
-    task: Task | None,
-    cost_model: StepTimes | None,
-    target: Target | str | Mesh,
-    memory_limit: int | str | None,
-) -> _Request:
-    found, mesh = _target_and_mesh(target)
-    is_limited = memory_limit is not None
-    limit = bytes_of("memory_limit", memory_limit) if is_limited else found.memory
-    return _Request(model, source, optimizer, task, cost_model, found, mesh, limit, is_limited)
-
-
-def _target_and_mesh(target: Target | str | Mesh) -> tuple[Target, Mesh]:
-    if isinstance(target, Mesh):
-        return _target_of(target), target
-    found = find_target(target) if isinstance(target, str) else target
-    if not isinstance(found, Target):
-        raise ValueError(
-            f"target is of type {type(target).__name__}; expected a name such as 'h200x8', the "
-            "result of find_target, or a mesh"
-        )
-    return found, found.mesh()
 
 
 def _target_of(mesh: Mesh) -> Target:

@@ -14,7 +14,7 @@ from jaxgraph.partition import Partition, partition
 
 __all__ = ["FORMAT", "Option", "Plan", "load_plan"]
 
-FORMAT = 2
+FORMAT = 3
 """Version of the file."""
 
 
@@ -71,8 +71,7 @@ class Plan:
       memory_limit: bytes of a device that were allowed.
       arguments, temporary, host: bytes of a device's memory, and of its share of the host's.
       inside, between: bytes that leave a device in a step, inside a host and between hosts.
-      seconds: of a step.
-      timed_by: the source of the seconds: "roofline", or the name of a cost model.
+      seconds: of a step, by a roofline.
       compiled_for: the platform of the compiled program; None: memory and bytes are predicted.
       policy: what layers save for the backward, which `jaxgraph.train.fit(plan=)` takes; None: the
         default.
@@ -88,7 +87,6 @@ class Plan:
     inside: int
     between: int
     seconds: float
-    timed_by: str
     compiled_for: str | None
     policy: tuple[RematPolicy, ...] | None = None
 

@@ -21,7 +21,7 @@ from jaxgraph.parallel import make_mesh
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.planner.chips import CHIPS
 
-__all__ = ["TARGETS", "Link", "Speed", "Target", "find_target", "speed_of"]
+__all__ = ["TARGETS", "Link", "Speed", "Target", "find_target"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +31,10 @@ class Link:
     Attributes:
       bandwidth: bytes per second that a device sends, in one direction.
       latency: seconds until the first byte arrives, an assumption.
-      source: where the bandwidth is from.
     """
 
     bandwidth: float
     latency: float
-    source: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +50,6 @@ class Speed:
       between: link to those of other hosts.
       host: link to the memory of the host.
       per_host: devices of a host.
-      source: where operations are from; memory and bandwidth of GPUs are those of `CHIPS`.
     """
 
     memory: int
@@ -62,11 +59,10 @@ class Speed:
     between: Link
     host: Link
     per_host: int
-    source: str
 
 
-_IB_NDR = Link(50e9, 5e-6, "one 400 Gb/s ConnectX-7 per GPU, DGX H100 and B200 user guides")
-_PCIE_5 = Link(64e9, 10e-6, "PCIe 5.0 x16, one direction")
+_IB_NDR = Link(50e9, 5e-6)  # one 400 Gb/s ConnectX-7 per GPU, DGX H100 and B200 user guides
+_PCIE_5 = Link(64e9, 10e-6)  # PCIe 5.0 x16, one direction
 
 
 def _gpu(chip: str, **rest: Any) -> Speed:
@@ -78,45 +74,41 @@ def _gpu(chip: str, **rest: Any) -> Speed:
 TARGETS = {
     "a100": _gpu(
         "a100",
-        flops=156e12,
-        inside=Link(300e9, 3e-6, "NVLink 3, 600 GB/s both ways, A100 datasheet"),
-        between=Link(25e9, 5e-6, "one 200 Gb/s ConnectX-6 per GPU, DGX A100 user guide"),
-        host=Link(32e9, 10e-6, "PCIe 4.0 x16, one direction"),
-        source="A100 datasheet (2021), TF32 without sparsity",
+        flops=156e12,  # A100 datasheet (2021), TF32 without sparsity
+        inside=Link(300e9, 3e-6),  # NVLink 3, 600 GB/s both ways, A100 datasheet
+        between=Link(25e9, 5e-6),  # one 200 Gb/s ConnectX-6 per GPU, DGX A100 user guide
+        host=Link(32e9, 10e-6),  # PCIe 4.0 x16, one direction
     ),
     "h100": _gpu(
         "h100",
-        flops=494.7e12,
-        inside=Link(450e9, 3e-6, "NVLink 4, 900 GB/s both ways, H100 datasheet"),
+        flops=494.7e12,  # 989.4 TF32 TFLOP/s with sparsity, half without: H100 white paper, SXM5
+        inside=Link(450e9, 3e-6),  # NVLink 4, 900 GB/s both ways, H100 datasheet
         between=_IB_NDR,
         host=_PCIE_5,
-        source="989.4 TF32 TFLOP/s with sparsity, half without: H100 white paper, SXM5",
     ),
     "h200": _gpu(
         "h200",
-        flops=494.7e12,
-        inside=Link(450e9, 3e-6, "NVLink 4, 900 GB/s both ways, H200 datasheet"),
+        flops=494.7e12,  # as H100, whose die it has
+        inside=Link(450e9, 3e-6),  # NVLink 4, 900 GB/s both ways, H200 datasheet
         between=_IB_NDR,
         host=_PCIE_5,
-        source="that of H100, whose die it has",
     ),
     "b200": _gpu(
         "b200",
+        # 2.2 TF32 PFLOP/s with sparsity, half without: Blackwell brief (2024), HGX B200
         flops=1_100e12,
-        inside=Link(900e9, 3e-6, "NVLink 5, 1.8 TB/s both ways, DGX B200 user guide"),
+        inside=Link(900e9, 3e-6),  # NVLink 5, 1.8 TB/s both ways, DGX B200 user guide
         between=_IB_NDR,
         host=_PCIE_5,
-        source="2.2 TF32 PFLOP/s with sparsity, half without: Blackwell brief (2024), HGX B200",
     ),
     "cpu": Speed(
         memory=0,  # that of the host, shared: `Target.memory`
         bandwidth=20e9,
-        flops=100e9,
-        inside=Link(5e9, 20e-6, "a copy in the host's memory, with both ends on shared cores"),
-        between=Link(1.25e9, 50e-6, "10 Gb/s Ethernet"),
-        host=Link(5e9, 0.0, "the device's memory is the host's"),
+        flops=100e9,  # assumed: two cores of a server, shared by all emulated devices
+        inside=Link(5e9, 20e-6),  # a copy in the host's memory, with both ends on shared cores
+        between=Link(1.25e9, 50e-6),  # 10 Gb/s Ethernet
+        host=Link(5e9, 0.0),  # the device's memory is the host's
         per_host=1 << 30,
-        source="assumed: two cores of a server, shared by all emulated devices",
     ),
 }
 """The speed of a device of each chip, by its name."""
@@ -239,13 +231,6 @@ def find_target(name: str, *, hosts: int | None = None) -> Target:
             f"{name}, such as {_divisor(devices, least)}"
         )
     return Target(chip, devices, hosts)
-
-
-def speed_of(mesh: Mesh) -> Speed:
-    """The speed of a mesh's devices: of its chip, of h100 for an accelerator that is not listed."""
-    first = mesh.devices.flat[0]
-    kind = "cpu" if first.platform == "cpu" else str(getattr(first, "device_kind", "")).lower()
-    return TARGETS[next((name for name in TARGETS if name in kind), "h100")]
 
 
 def _divisor(devices: int, least: int) -> int:

@@ -60,26 +60,38 @@ def work_of(steps: Sequence[Step], manifest: Manifest, target: Target, implement
     Returns:
       The work of a device.
     """
-    slots, speed = _edge_shares(manifest, implementation), target.speed
+    # Emulated devices take turns on the cores of one machine, which visits the edges of all parts;
+    # devices of their own wait for the part with the most.
+    turns = target.devices if target.chip == "cpu" else 1
+    visits, speed = _visits(manifest, implementation, of_mean=turns > 1), target.speed
     flops = moved = edge_seconds = seconds = messages = 0.0
     for step in steps:
         times = float(step.times)
         messages += times * (step.name in _SENDS)
-        share = _share(step.equation, slots)
-        own_flops = 0.0 if share else _flops(step)
-        own_bytes = _edge_bytes(step, share) if share else _bytes(step, own_flops)
+        visit = _visit(step.equation, visits)
+        own_flops = 0.0 if visit else _flops(step)
+        own_bytes = _edge_bytes(step, visit) if visit else _bytes(step, own_flops)
         time = max(own_flops / speed.flops, own_bytes / speed.bandwidth)
         flops += times * own_flops
         moved += times * own_bytes
         seconds += times * time
-        edge_seconds += times * time if share else 0.0
-    # Emulated devices take turns on the cores of one machine.
-    turns = target.devices if target.chip == "cpu" else 1
+        edge_seconds += times * time if visit else 0.0
     return Work(flops, moved, turns * edge_seconds, turns * seconds, messages)
 
 
-def _edge_shares(manifest: Manifest, implementation: str) -> Mapping[int, float]:
-    """The share of a part's edges that one kernel visits, by the slots of the table it is given."""
+@dataclasses.dataclass(frozen=True)
+class _Visit:
+    """What one kernel does of a table of edges: its share of the rows, and of the slots."""
+
+    rows: float
+    slots: float
+
+
+def _visits(manifest: Manifest, implementation: str, *, of_mean: bool) -> Mapping[int, _Visit]:
+    """By the slots of the table that a kernel is given.
+
+    Tables have the slots of the largest part; with `of_mean`, the mean part's edges count.
+    """
     shapes = placed_shapes(manifest, implementation)
     groups = manifest.num_parts if manifest.mode == "sar" else 1
     shares = {"columns": 1.0, "outgoing": 1 / max(groups - 1, 1), "incoming": 1 / groups}
@@ -87,18 +99,22 @@ def _edge_shares(manifest: Manifest, implementation: str) -> Mapping[int, float]
     for edges, share in shares.items():
         name = f"{edges}/by_receiver/neighbors"
         if name in shapes:
-            found[shapes[name][0][-1]] = share
+            slots = shapes[name][0][-1]
+            filled = 1.0
+            if of_mean and edges != "columns" and manifest.counts is not None:
+                filled = min(1.0, manifest.counts.num_edges / manifest.num_parts / slots)
+            found[slots] = _Visit(share, share * filled)
     return found
 
 
-def _share(equation: Any, slots: Mapping[int, float]) -> float | None:
+def _visit(equation: Any, visits: Mapping[int, _Visit]) -> _Visit | None:
     if not is_opaque(equation):
         return None
     for variable in equation.invars:
         aval = variable.aval
         shape = getattr(aval, "shape", ())
-        if len(shape) == 1 and shape[0] in slots and aval.dtype.kind == "i":
-            return slots[shape[0]]
+        if len(shape) == 1 and shape[0] in visits and aval.dtype.kind == "i":
+            return visits[shape[0]]
     return None
 
 
@@ -110,11 +126,11 @@ def _row_bytes(variable: Any) -> int:
     return math.prod(shape[1:]) * aval.dtype.itemsize
 
 
-def _edge_bytes(step: Step, share: float) -> float:
+def _edge_bytes(step: Step, visit: _Visit) -> float:
     equation = step.equation
-    edges = max(math.prod(getattr(v.aval, "shape", ())[:1]) for v in equation.invars) * share
+    edges = max(math.prod(getattr(v.aval, "shape", ())[:1]) for v in equation.invars)
     row = max((_row_bytes(variable) for variable in equation.invars), default=0)
-    return edges * (row + 4) + share * sum(map(size_of, equation.outvars))
+    return edges * visit.slots * (row + 4) + visit.rows * sum(map(size_of, equation.outvars))
 
 
 def _flops(step: Step) -> float:

@@ -1,6 +1,5 @@
 """Bytes counted by hand against bytes read from compiled programs, on eight devices."""
 
-import re
 from pathlib import Path
 
 import jax
@@ -257,16 +256,6 @@ class TestLoops:
         expected = {"all-reduce": 4 * 2 * 7 * BLOCK // 8, "collective-permute": 5 * 4 * BLOCK}
         assert traffic(compile_sharded(program)) == expected
 
-    def test_loop_that_the_compiler_does_not_annotate(self):
-        def program(x):
-            return jax.lax.while_loop(
-                lambda s: s[0] + s[1] < 20,
-                lambda s: (s[0] + 1, s[1] + 1, permute(s[2])),
-                (jnp.int32(2), jnp.int32(1), x),
-            )[2]
-
-        assert traffic(compile_sharded(program)) == {"collective-permute": 9 * BLOCK}
-
     def test_loop_per_device_without_collectives_needs_no_count(self):
         def program(x):
             turns = jax.lax.axis_index("graph")
@@ -371,12 +360,13 @@ class TestStoredPrograms:
             "reduce-scatter": 7 * self.BLOCK // 8,
         }
 
-    @pytest.mark.parametrize("annotated", [True, False])
-    def test_ring_in_a_loop(self, annotated):
+    def test_ring_in_a_loop(self):
         text = (PROGRAMS / "gpu_ring.hlo").read_text()
-        if not annotated:
-            text = re.sub(r'"known_trip_count":\{"n":"7"\},', "", text)
-        assert traffic_from_hlo(text) == {"collective-permute": 7 * 16 * 64 * 4 + 16 * 64 * 4 // 8}
+        sent = {"collective-permute": 7 * 16 * 64 * 4 + 16 * 64 * 4 // 8}
+        assert traffic_from_hlo(text) == sent
+        assert traffic_from_hlo(text.replace('"', '\\"')) == sent
+        with pytest.raises(ValueError, match="trip count of loop"):
+            traffic_from_hlo(text.replace("known_trip_count", "other"))
 
     def test_broadcast_and_ragged_exchange(self):
         text = """HloModule m, num_partitions=8
@@ -412,7 +402,7 @@ class TestOverlapped:
         assert (in_loop.name, in_loop.computation) == ("collective-permute-start.3", "body")
         assert in_loop.asynchronous
         assert in_loop.between == ("get-tuple-element", "custom-call", "fusion")
-        assert (in_loop.loops_between, in_loop.fusions_between) == (0, 1)
+        assert in_loop.between.count("fusion") == 1 and in_loop.loops_between == 0
         assert in_loop.custom_calls_between == 1
         assert (alone.name, alone.computation) == ("ppermute.2", "main")
         assert not alone.asynchronous

@@ -16,8 +16,9 @@ from jaxgraph.analysis.traffic import traffic_by_link
 from jaxgraph.datasets import load
 from jaxgraph.graph import Graph
 from jaxgraph.parallel import make_mesh, shard
-from jaxgraph.partition import partition
-from jaxgraph.planner.step_cost import TEMPORARY_RANGE
+from jaxgraph.partition import Partition, partition
+from jaxgraph.planner.step_cost import TEMPORARY_RANGE, dry_run
+from jaxgraph.planner.targets import find_target
 from jaxgraph.train.regression import NodeRegression
 from jaxgraph.train.step import trace_train_step
 from tests.compilation import AS_USERS_DO
@@ -108,3 +109,19 @@ def test_what_no_result_depends_on_is_not_sent() -> None:
     # Of 8 numbers a device, one of four sends three times; the equal sums are one.
     assert sent.inside == {"collective-permute": 3 * 32 // 4, "all-reduce": 2 * 3 * 32 // 4}
     assert not sent.between
+
+
+def test_emulated_devices_share_the_work_of_unequal_parts() -> None:
+    graph = load("random", num_nodes=4000, degree=6, num_features=8, num_classes=4, seed=0)
+    receivers = np.where(np.arange(graph.num_edges) % 2, graph.receivers // 2, graph.receivers)
+    graph = graph.replace(receivers=receivers)
+    model = nn.GCN(8, 16, 4, rngs=nnx.Rngs(0))
+    halves = {"equal": np.arange(4000) % 2, "unequal": np.arange(4000) // 2000}
+    seconds = {}
+    for name, owner in halves.items():
+        sharded = shard(graph, Partition.from_assignment(owner, 2), make_mesh(2), "domain")
+        for target in ("cpux2", "h200x2"):
+            run = dry_run(model, sharded, optax.sgd(1.0), find_target(target), compile=False)
+            seconds[name, target] = run.work.edge_seconds
+    assert seconds["unequal", "cpux2"] == pytest.approx(seconds["equal", "cpux2"], rel=0.05)
+    assert seconds["unequal", "h200x2"] > 1.4 * seconds["equal", "h200x2"]

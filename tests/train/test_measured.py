@@ -13,8 +13,8 @@ from flax import nnx
 from jaxgraph import Graph, nn
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.planner import FEATURES, part_features
 from jaxgraph.planner.cost import online
+from jaxgraph.planner.cost.features import FEATURES, part_features
 from jaxgraph.train import Checkpoints, History, fit, measured
 from tests.tolerance import assert_close
 from tests.train.small_model import CLASSES, SmallNet, small_graph

@@ -24,9 +24,7 @@ from jaxgraph.partition.sorting import counting_argsort
 
 __all__ = [
     "DEFAULT",
-    "EDGES_ONLY",
     "FEATURES",
-    "NODES_AND_EDGES",
     "ROC_PRINTED",
     "Access",
     "Feature",
@@ -170,8 +168,6 @@ FEATURES: Mapping[str, Feature] = MappingProxyType({feature.name: feature for fe
 
 ROC_PRINTED = ("nodes", "neighbors", "runs", "id accesses", "row accesses")
 """Table 2 of ROC, as printed."""
-EDGES_ONLY = ("edges",)
-NODES_AND_EDGES = ("nodes", "edges")
 DEFAULT = ("padded rows", "nodes", "edges", "halo rows", "padded halo rows", "missed edges")
 """The default features of a cost model."""
 

@@ -20,13 +20,12 @@ from scipy import optimize
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
-from jaxgraph.partition import NodeCost, Partition
+from jaxgraph.partition import NodeCost
 from jaxgraph.planner.cost.features import (
     DEFAULT,
     Access,
     Neighbors,
     checked_features,
-    part_features,
     weighted_cost,
 )
 
@@ -103,7 +102,8 @@ class CostModel:
         seconds: float64 [samples], measured.
 
     Raises:
-        ValueError: a feature is unknown, or a value is negative or a time not positive.
+        ValueError: a feature is unknown, or a value is negative or a time not positive, or their
+            numbers differ.
 
     References:
         ROC, section 4.1, equations 4 to 7.
@@ -118,22 +118,15 @@ class CostModel:
     seconds: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        features = checked_features(self.features)
+        count = len(checked_features(self.features))
         seconds = np.asarray(self.seconds, np.float64)
-        values = np.asarray(self.values, np.float64)
-        if seconds.size == 0:
-            values = np.zeros((0, len(features)))
-        if values.shape != (*seconds.shape, len(features)):
+        values = np.asarray(self.values, np.float64).reshape(-1, count)
+        if len(values) != len(seconds) or not np.all(values >= 0) or not np.all(seconds > 0):
             raise ValueError(
-                f"values: got shape {list(values.shape)} and seconds {list(seconds.shape)}; "
-                f"expected [samples, {len(features)}] and [samples]."
+                f"values, seconds: expected [samples, {count}] numbers of at least 0, and as many "
+                "times above 0."
             )
-        if not (np.all(np.isfinite(values)) and np.all(values >= 0)):
-            raise ValueError("values: expected finite features of at least 0.")
-        if not (np.all(np.isfinite(seconds)) and np.all(seconds > 0)):
-            raise ValueError("seconds: expected finite times above 0.")
         order = np.lexsort((seconds, *values.T))
-        object.__setattr__(self, "features", features)
         object.__setattr__(self, "values", values[order])
         object.__setattr__(self, "seconds", seconds[order])
 
@@ -158,8 +151,8 @@ class CostModel:
                 "samples: got none; expected those that jaxgraph.planner.profile returns."
             )
         first = samples[0]
-        names = checked_features(features)
-        return cls(first.layer, first.mode, first.hardware, first.access, names).update(samples)
+        kind = first.layer, first.mode, first.hardware, first.access
+        return cls(*kind, tuple(features)).update(samples)
 
     def update(self, samples: Iterable[Sample]) -> CostModel:
         """Returns a model that has learned from more samples, in any order.
@@ -176,7 +169,9 @@ class CostModel:
         samples = list(samples)
         for sample in samples:
             for name in ("layer", "mode", "hardware", "access"):
-                _check_same(f"samples: {name}", getattr(sample, name), getattr(self, name))
+                found, expected = getattr(sample, name), getattr(self, name)
+                if found != expected:
+                    raise ValueError(f"samples: {name} is {found!r}; expected {expected!r}")
         values = [[sample.features[name] for name in self.features] for sample in samples]
         more = np.array(values, np.float64).reshape(len(samples), len(self.features))
         seconds = np.array([sample.seconds for sample in samples], np.float64)
@@ -205,39 +200,8 @@ class CostModel:
         return _relative_nnls(self.values, self.seconds)
 
     def predict(self, values: np.ndarray) -> np.ndarray:
-        """Predicts the seconds of parts from their features.
-
-        Args:
-            values: float [parts, features], in the order of `features`.
-
-        Returns:
-            float64 [parts], not negative.
-
-        Raises:
-            ValueError: there are no samples, or values have other columns.
-        """
-        values = np.asarray(values, np.float64)
-        if values.ndim != 2 or values.shape[1] != len(self.features):
-            raise ValueError(
-                f"values: got shape {list(values.shape)}; expected [parts, {len(self.features)}], "
-                f"the features {', '.join(self.features)}."
-            )
-        return values @ self._weights
-
-    def predict_parts(self, graph: Graph, partition: Partition) -> np.ndarray:
-        """Predicts the seconds of every part of a graph, even one never seen.
-
-        Args:
-            graph: the graph.
-            partition: a partition of its nodes.
-
-        Returns:
-            float64 [parts].
-
-        Raises:
-            ValueError: there are no samples, or the partition is of another graph.
-        """
-        return self.predict(part_features(graph, partition, self.access, self.features))
+        """Predicts the seconds of parts, float64 [parts], from float [parts, features]."""
+        return np.asarray(values, np.float64) @ self._weights
 
     def error(self, samples: Iterable[Sample] | None = None) -> PredictionError:
         """Reports how well the model predicts.
@@ -250,13 +214,11 @@ class CostModel:
             The relative errors.
 
         Raises:
-            ValueError: there are too few samples: at least one, or two different ones of its own.
+            ValueError: there are not two different samples of its own.
         """
         if samples is not None:
-            held = dataclasses.replace(self, values=np.zeros((0, 0)), seconds=np.zeros(0))
-            held = held.update(samples)
-            if held.seconds.size == 0:
-                raise ValueError("samples: got none; expected one at least.")
+            none = np.zeros((0, len(self.features)))
+            held = dataclasses.replace(self, values=none, seconds=np.zeros(0)).update(samples)
             return PredictionError.of(self.predict(held.values), held.seconds)
         group = np.unique(self.values, axis=0, return_inverse=True)[1].reshape(-1)
         count = int(group.max(initial=-1)) + 1
@@ -271,75 +233,39 @@ class CostModel:
             predicted[left_out] = self.values[left_out] @ weights
         return PredictionError.of(predicted, self.seconds)
 
-    def to_json(self) -> str:
-        """Returns the model as JSON, with the version of the format."""
-        fields = {
-            "format": FORMAT,
-            "layer": self.layer,
-            "mode": self.mode,
-            "hardware": self.hardware,
-            "features": list(self.features),
-            "access": dataclasses.asdict(self.access),
-            "values": self.values.tolist(),
-            "seconds": self.seconds.tolist(),
-        }
-        return json.dumps(fields, indent=1)
-
-    @classmethod
-    def from_json(
-        cls,
-        text: str,
-        *,
-        layer: str | None = None,
-        mode: str | None = None,
-        hardware: str | None = None,
-        features: Sequence[str] | None = None,
-    ) -> CostModel:
-        """Reads a model.
+    def save(self, path: str | Path) -> None:
+        """Writes the model to a file in JSON.
 
         Args:
-            text: the result of `to_json`.
-            layer, mode, hardware, features: those that the model must have; None: any.
+            path: of the file.
+        """
+        arrays = {"values": self.values.tolist(), "seconds": self.seconds.tolist()}
+        fields = {"format": FORMAT, **dataclasses.asdict(self), **arrays}
+        Path(path).write_text(json.dumps(fields, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> CostModel:
+        """Reads a model from a file.
+
+        Args:
+            path: of the file, as `save` wrote it.
 
         Returns:
             The model.
 
         Raises:
-            ValueError: the text is no cost model, or one of another version, layer, mode, device or
-                feature set.
+            ValueError: the file is no cost model, or of another version.
         """
         try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"the cost model is no JSON: {error}") from error
-        if not isinstance(found, dict) or "format" not in found:
-            raise ValueError("the JSON is no cost model: it has no 'format'")
-        _check_same("cost model: format", found["format"], FORMAT)
-        names = [f.name for f in dataclasses.fields(cls)]
-        missing = [name for name in names if name not in found]
-        if missing:
-            raise ValueError(f"the cost model lacks {', '.join(missing)}")
-        names = None if features is None else list(features)
-        wanted = {"layer": layer, "mode": mode, "hardware": hardware, "features": names}
-        for name, value in wanted.items():
-            if value is not None:
-                _check_same(f"cost model: {name}", found[name], value)
-        try:
-            access = Access(**found["access"])
-            arrays = (np.array(found[name], np.float64) for name in ("values", "seconds"))
-            kind = found["layer"], found["mode"], found["hardware"]
-            return cls(*kind, access, tuple(found["features"]), *arrays)
-        except TypeError as error:
-            raise ValueError(f"the cost model cannot be read: {error}") from error
-
-    def save(self, path: str | Path) -> None:
-        """Writes the model to a file, as `to_json`."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | Path, **wanted: Any) -> CostModel:
-        """Reads a model from a file, with the arguments of `from_json`."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"), **wanted)
+            found = json.loads(Path(path).read_text(encoding="utf-8"))
+            if found.pop("format") != FORMAT:
+                raise ValueError(f"the format is not {FORMAT}")
+            access, features = Access(**found.pop("access")), tuple(found.pop("features"))
+            return cls(access=access, features=features, **found)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path} is no cost model of this version of jaxgraph: {error}"
+            ) from error
 
 
 def fit_layers(
@@ -412,8 +338,3 @@ def _relative_nnls(values: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     scaled = np.concatenate([relative / lengths, np.sqrt(_RIDGE) * np.eye(count)])
     target = np.concatenate([np.ones(seconds.size), np.zeros(count)])
     return optimize.nnls(scaled, target)[0] / lengths
-
-
-def _check_same(what: str, found: Any, expected: Any) -> None:
-    if found != expected:
-        raise ValueError(f"{what} is {found!r}; expected {expected!r}")

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-__all__ = ["Dataflow", "Operation", "Rates", "Tensor"]
+__all__ = ["Dataflow", "Operation", "Tensor", "gcn_step"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Rates:
-    """The rates at which a device computes and moves bytes; all are positive.
-
-    Attributes:
-      flops: operations per second in matrix products.
-      memory: bytes per second of its own memory.
-      host: bytes per second between it and the host.
-      link: bytes per second between it and other devices.
-    """
-
-    flops: float
-    memory: float
-    host: float
-    link: float
-
-    def __post_init__(self) -> None:
-        for name, rate in vars(self).items():
-            if not rate > 0:
-                raise ValueError(f"the rate {name} is {rate}; expected a positive number")
+_NUMBER_BYTES = 4
+"""Of a feature, and of a label."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,27 +17,16 @@ class Tensor:
     """A tensor that a training step reads or writes.
 
     Attributes:
-      name: its name in a policy, such as `jaxgraph.layers.MAPPED`.
+      key: its name.
       bytes: its size.
-      layer: index of the layer that computes it; None: it belongs to no layer.
       on_host: whether the host has a copy from the start, as of inputs and parameters.
       is_result: whether the host needs a copy at the end.
     """
 
-    name: str
+    key: str
     bytes: int
-    layer: int | None = None
     on_host: bool = False
     is_result: bool = False
-
-    def __post_init__(self) -> None:
-        if self.bytes != int(self.bytes) or self.bytes < 0:
-            raise ValueError(f"{self.key} has {self.bytes} bytes; expected a whole number >= 0")
-
-    @property
-    def key(self) -> str:
-        """Its name in the dataflow: "mapped_features[2]" of layer 2, "edges" of none."""
-        return self.name if self.layer is None else f"{self.name}[{self.layer}]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,27 +36,12 @@ class Operation:
     Attributes:
       name: unique in the dataflow.
       reads: keys of tensors.
-      writes: keys of tensors; one that nothing reads is a workspace, gone after the operation.
-      seconds: its duration.
-      sent_bytes: bytes that it sends between devices, such as the halos under SAR.
-      layer: index of its layer, or None.
-      is_backward: whether it belongs to the backward.
-      is_repeatable: whether the backward of its layer may run it again.
+      writes: keys of tensors; one that nothing reads is gone after the operation.
     """
 
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    seconds: float = 0.0
-    sent_bytes: int = 0
-    layer: int | None = None
-    is_backward: bool = False
-    is_repeatable: bool = False
-
-    def __post_init__(self) -> None:
-        for field in ("seconds", "sent_bytes"):
-            if not getattr(self, field) >= 0:
-                raise ValueError(f"{field} of {self.name} is {getattr(self, field)}; expected >= 0")
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -99,29 +54,12 @@ class Dataflow:
     """A directed acyclic graph of operations and tensors.
 
     Attributes:
-      tensors: those that operations read or write.
+      tensors: those that operations read or write; each is written once.
       operations: each after those that write its inputs.
-
-    Raises:
-      ValueError: a name is taken twice, a tensor is unknown, written twice or read too early.
     """
 
     tensors: tuple[Tensor, ...]
     operations: tuple[Operation, ...]
-
-    def __post_init__(self) -> None:
-        for what, names in (
-            ("tensor", [each.key for each in self.tensors]),
-            ("operation", [each.name for each in self.operations]),
-        ):
-            twice = {name for name in names if names.count(name) > 1}
-            if twice:
-                raise ValueError(f"{what} {min(twice)!r} occurs twice in the dataflow; rename one")
-        known = {each.key for each in self.tensors}
-        there = {each.key for each in self.tensors if each.on_host}
-        for operation in self.operations:
-            _check(operation, known, there)
-            there |= set(operation.writes)
 
     @cached_property
     def bytes(self) -> dict[str, int]:
@@ -143,19 +81,94 @@ class Dataflow:
         return max(sizes, key=lambda pair: pair[0])
 
 
-def _check(operation: Operation, known: set[str], there: set[str]) -> None:
-    unknown = sorted(operation.tensors - known)
-    if unknown:
-        raise ValueError(f"{operation.name} names the tensor {unknown[0]!r}; add it to `tensors`")
-    early = sorted(set(operation.reads) - there)
-    if early:
-        raise ValueError(
-            f"{operation.name} reads {early[0]!r}, which no operation before it writes and the "
-            "host does not have; put its writer first, or set on_host"
-        )
-    again = sorted(set(operation.writes) & there)
-    if again:
-        raise ValueError(
-            f"{operation.name} writes {again[0]!r}, which is there already; a tensor is written "
-            "once. Give the new value a name of its own"
-        )
+def gcn_step(nodes: int, edges: int, widths: Sequence[int], edge_bytes: int) -> Dataflow:
+    """Makes the dataflow of the forward, the loss and the backward of a GCN on one device.
+
+    A layer starts with the activation that follows the convolution before. It maps first where that
+    makes features narrower. Steps that XLA fuses are one operation.
+
+    Args:
+      nodes, edges: of the graph.
+      widths: columns of the features, of each layer's output, and of the classes.
+      edge_bytes: of an edge.
+
+    Returns:
+      The dataflow.
+    """
+    last = len(widths) - 2
+    sizes = {"features": nodes * widths[0] * _NUMBER_BYTES, "labels": nodes * _NUMBER_BYTES}
+    inputs = (sizes | {"edges": edges * edge_bytes}).items()
+    tensors = [Tensor(key, size, on_host=True) for key, size in inputs]
+    tensors.append(Tensor("logits", nodes * widths[-1] * _NUMBER_BYTES))
+    forward: list[Operation] = []
+    backward: list[Operation] = []
+    for layer in range(last + 1):
+        width, out = widths[layer : layer + 2]
+        tensors += _tensors(layer, nodes, width, out)
+        output = "logits" if layer == last else f"input[{layer + 1}]"
+        steps = _Layer(layer, maps_first=out <= width, output=output)
+        forward += steps.forward()
+        backward = [*steps.backward(), *backward]
+    loss = Operation("loss", ("logits", "labels"), (f"gradient_of_output[{last}]",))
+    operations = (*forward, loss, *backward)
+    used = {key for each in operations for key in each.tensors}
+    return Dataflow(tuple(each for each in tensors if each.key in used), operations)
+
+
+def _tensors(layer: int, nodes: int, width: int, out: int) -> Iterator[Tensor]:
+    names = ("mapped", "gradient_of_mapped", "gradient_of_output")
+    columns = dict.fromkeys(names, out)
+    names = ("input", "activated", "reduced", "gradient_of_reduced", "gradient_of_activated")
+    columns |= dict.fromkeys(names, width)
+    for name, count in columns.items():
+        yield Tensor(f"{name}[{layer}]", nodes * count * _NUMBER_BYTES)
+    parameters = (width * out + out) * _NUMBER_BYTES
+    yield Tensor(f"parameters[{layer}]", parameters, on_host=True)
+    yield Tensor(f"gradient_of_parameters[{layer}]", parameters, is_result=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layer:
+    """The operations of one layer, which writes `output`."""
+
+    index: int
+    maps_first: bool
+    output: str
+
+    def key(self, name: str) -> str:
+        """Of a tensor or an operation of this layer."""
+        return f"{name}[{self.index}]"
+
+    @property
+    def given(self) -> str:
+        return self.key("activated") if self.index else "features"
+
+    def forward(self) -> Iterator[Operation]:
+        key = self.key
+        if self.index:
+            yield Operation(key("activate"), (key("input"),), (self.given,))
+        if self.maps_first:
+            yield Operation(key("map"), (self.given, key("parameters")), (key("mapped"),))
+            yield Operation(key("aggregate"), (key("mapped"), "edges"), (self.output,))
+        else:
+            yield Operation(key("aggregate"), (self.given, "edges"), (key("reduced"),))
+            yield Operation(key("map"), (key("reduced"), key("parameters")), (self.output,))
+
+    def backward(self) -> Iterator[Operation]:
+        key, gradient = self.key, self.key("gradient_of_output")
+        of_parameters, of_given = key("gradient_of_parameters"), key("gradient_of_activated")
+        of_mapped, of_reduced = key("gradient_of_mapped"), key("gradient_of_reduced")
+        if self.maps_first:
+            yield Operation(key("pull_aggregate"), (gradient, "edges"), (of_mapped,))
+            reads = (of_mapped, self.given, key("parameters"))
+            writes = (of_given, of_parameters) if self.index else (of_parameters,)
+            yield Operation(key("pull_map"), reads, writes)
+        else:
+            reads = (gradient, key("reduced"), key("parameters"))
+            writes = (of_reduced, of_parameters) if self.index else (of_parameters,)
+            yield Operation(key("pull_map"), reads, writes)
+            if self.index:
+                yield Operation(key("pull_aggregate"), (of_reduced, "edges"), (of_given,))
+        if self.index:
+            before = f"gradient_of_output[{self.index - 1}]"
+            yield Operation(key("pull_activate"), (of_given, self.given), (before,))

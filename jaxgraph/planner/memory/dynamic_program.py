@@ -45,16 +45,7 @@ from jaxgraph.planner.memory.cache_policies import (
 from jaxgraph.planner.memory.dataflow import Dataflow, Operation
 from jaxgraph.planner.memory.schedule import MemorySchedule, Step, simulate
 
-__all__ = ["active_tensors", "least_transfer", "valid_states"]
-
-
-def valid_states(dataflow: Dataflow) -> Iterator[frozenset[str]]:
-    """Yields the sets of operations that hold all dependencies of their members, smallest first."""
-    ready = _ready(dataflow)
-    level = [frozenset[str]()]
-    while level:
-        yield from level
-        level = list(dict.fromkeys(done | {each.name} for done in level for each in ready(done)))
+__all__ = ["active_tensors", "least_transfer"]
 
 
 def active_tensors(dataflow: Dataflow, done: frozenset[str]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jaxgraph import Graph
 from jaxgraph.partition import Partition
-from jaxgraph.planner import DEFAULT, FEATURES, ROC_PRINTED, Access, part_features
+from jaxgraph.planner.cost.features import DEFAULT, FEATURES, ROC_PRINTED, Access, part_features
 from tests.strategies import assignments, graphs
 
 

@@ -6,7 +6,8 @@ import pytest
 from jaxgraph import Graph
 from jaxgraph.parallel import make_mesh, part_alone, shard
 from jaxgraph.partition import Partition, partition
-from jaxgraph.planner import Access, CostModel
+from jaxgraph.planner import CostModel
+from jaxgraph.planner.cost.features import Access
 from jaxgraph.planner.cost.moves import better_partition, groups_of, move_to, partition_of
 from tests.training import crooked_graph
 

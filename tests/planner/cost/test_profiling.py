@@ -11,7 +11,8 @@ from flax import nnx
 from jaxgraph import nn, saga
 from jaxgraph.parallel import part_alone
 from jaxgraph.partition import partition
-from jaxgraph.planner import FEATURES, fit_layers, part_features, profile
+from jaxgraph.planner import fit_layers, profile
+from jaxgraph.planner.cost.features import FEATURES, part_features
 from jaxgraph.planner.cost.profiling import InTraining, Reference
 from tests.layers.neighborhood_cases import CASES
 from tests.tolerance import assert_close

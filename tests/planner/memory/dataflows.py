@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxgraph.planner import Dataflow, Operation, Tensor
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Tensor
 
 
 def chain(length: int = 3) -> Dataflow:
@@ -31,15 +31,12 @@ def figure_3() -> Dataflow:
     )
 
 
-def random_dataflow(rng: np.random.Generator, row: int = 0) -> Dataflow:
-    """Two to four operations, or `row` of them, each of which reads what the one before wrote."""
+def random_dataflow(rng: np.random.Generator) -> Dataflow:
+    """Two to four operations."""
     tensors = [Tensor(f"i{k}", int(rng.integers(5)), on_host=True) for k in range(2)]
     operations: list[Operation] = []
-    for index in range(row or rng.integers(2, 5)):
-        share = 2 / len(tensors) if row else 0.5
-        reads = [tensors[k].key for k in np.flatnonzero(rng.random(len(tensors)) < share)]
-        if row and operations:
-            reads = list(dict.fromkeys([operations[-1].writes[0], *reads]))
+    for index in range(rng.integers(2, 5)):
+        reads = [tensors[k].key for k in np.flatnonzero(rng.random(len(tensors)) < 0.5)]
         written = [
             Tensor(f"t{index}{k}", int(rng.integers(5)), is_result=bool(rng.random() < 0.2))
             for k in range(rng.integers(1, 3 if len(tensors) < 5 else 2))
@@ -47,32 +44,3 @@ def random_dataflow(rng: np.random.Generator, row: int = 0) -> Dataflow:
         tensors += written
         operations.append(Operation(f"o{index}", tuple(reads), tuple(each.key for each in written)))
     return Dataflow(tuple(tensors), tuple(operations))
-
-
-def random_training_step(rng: np.random.Generator) -> Dataflow:
-    """Operations in a row, a loss, and a backward that reads some of what they read and wrote."""
-    tensors = [Tensor(name, int(rng.integers(1, 4)), on_host=True) for name in ("x", "edges")]
-    forward: list[Operation] = []
-    for index in range(rng.integers(2, 4)):
-        before = f"h{index - 1}" if index else "x"
-        forward.append(
-            Operation(
-                f"f{index}",
-                (before, "edges") if rng.random() < 0.5 else (before,),
-                (f"h{index}",),
-                seconds=float(rng.choice([1, 2, 6])),
-                sent_bytes=int(rng.choice([0, 0, 5])),
-                is_repeatable=bool(rng.random() < 0.8),
-            )
-        )
-        tensors.append(Tensor(f"h{index}", int(rng.integers(2, 6))))
-    gradient = "g"
-    tensors.append(Tensor(gradient, 2))
-    backward = [Operation("loss", (forward[-1].writes[0],), (gradient,))]
-    for index, each in enumerate(reversed(forward)):
-        read = [key for key in (*each.reads, *each.writes) if rng.random() < 0.8]
-        after = f"g{index}"
-        tensors.append(Tensor(after, int(rng.integers(1, 4))))
-        backward.append(Operation(f"b{index}", (gradient, *read), (after,), is_backward=True))
-        gradient = after
-    return Dataflow(tuple(tensors), (*forward, *backward))

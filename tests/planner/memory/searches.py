@@ -1,11 +1,11 @@
-"""Exhaustive searches over where every tensor is: oracles that share no code with the planner."""
+"""An exhaustive search over where every tensor is, which shares no code with the planner."""
 
 import heapq
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jaxgraph.planner import Dataflow
+from jaxgraph.planner.memory.dataflow import Dataflow
 
 Place = tuple[Any, frozenset[str], frozenset[str]]
 
@@ -69,23 +69,3 @@ def least_bytes(flow: Dataflow, capacity: int) -> float:
         return len(place[0]) == len(flow.operations) and results <= place[2]
 
     return _cheapest(_start(flow, frozenset()), follow, is_final)
-
-
-def least_seconds(flow: Dataflow, capacity: int, link: float) -> float:
-    """The least time for transfers, at a byte a second, and repetitions, in the order given.
-
-    A repeatable operation may run again whenever the next operation belongs to the backward.
-    """
-
-    def follow(place: Place) -> Iterator[tuple[float, Place]]:
-        done, device, host = place
-        following, found = flow.operations[done], list(_moves(flow, place))
-        if set(following.reads) <= device:
-            found.append((0, (done + 1, device | set(following.writes), host)))
-        for each in flow.operations[:done] if following.is_backward else ():
-            if each.is_repeatable and set(each.reads) <= device:
-                price = each.seconds + each.sent_bytes / link
-                found.append((price, (done, device | set(each.writes), host)))
-        yield from _fitting(flow, capacity, found)
-
-    return _cheapest(_start(flow, 0), follow, lambda place: place[0] == len(flow.operations))

@@ -4,13 +4,14 @@ import dataclasses
 
 import pytest
 
-from jaxgraph.planner import Dataflow, Operation, Tensor, simulate
 from jaxgraph.planner.memory.cache_policies import (
     furthest_read,
     least_recently_used,
     no_cache,
     write_back_cache,
 )
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Tensor
+from jaxgraph.planner.memory.schedule import simulate
 from tests.planner.memory.dataflows import chain, figure_3
 
 # Three inputs and room for two: a b c a b.
