@@ -27,12 +27,12 @@ from rich.table import Table
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
-from benchmarks.cpu.graphs import GENERATED
+from benchmarks.generated import OGBN_ARXIV
 from jaxgraph.layout.shard_tables import tabulate
 
 GOAL_SECONDS = 15.0
 """On two cores."""
-SHAPE = GENERATED["arxiv-size"]
+SHAPE = OGBN_ARXIV
 LAYERS = 3
 WIDTHS = {"GCN": 128, "GraphSAGE": 256, "GIN": 128, "DeepGCN": 128, "GAT": 32, "GATv2": 32}
 """Width of hidden layers by model; per head, of which attention has four."""

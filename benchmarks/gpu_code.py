@@ -7,8 +7,7 @@ the compiler's report and the PTX: registers, bytes spilled, shared memory, and 
 of a lane their bytes, their number in flight, and the bytes of all reads in flight; from the
 registers, the warpgroups that a multiprocessor holds, and the kilobytes in flight there. A memory
 of 4.8 TB/s with a latency of 0.8 microseconds is saturated by 29 kilobytes per multiprocessor
-(Little's law). Then it prints the number of kernels per layer (`benchmarks.gpu_layers`), unless
-only some kernels or shapes are requested. Nothing runs, so no speed is claimed.
+(Little's law). Nothing runs, so no speed is claimed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_layers import print_table
 from pallas_kernels.teams import LANES, RESIDENT
 
 REGISTERS, REGISTER_UNIT = 65_536, 8
@@ -281,8 +279,6 @@ def main() -> None:
         for name, shape in SHAPES.items():
             if options.shape in (None, name):
                 _compile_all(name, shape, options, Path(folder))
-        if not (options.kernel or options.shape):
-            print_table()
 
 
 def _compile_all(name: str, shape: Any, options: argparse.Namespace, folder: Path) -> None:

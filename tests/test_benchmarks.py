@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import benchmarks
-from benchmarks import compile_time, cost_model, gpu_steps, locality
+from benchmarks import compile_time, cost_model, gpu_steps
 from benchmarks.__main__ import programs
 from benchmarks.command_line import KEPT_MEMORY, keep_freed_memory, make_parser, write_figures
 from benchmarks.generated import OGBN_PRODUCTS, Shape
@@ -35,9 +35,7 @@ def test_a_package_that_runs_is_a_program(tmp_path: Path):
 
 def test_programs_and_packages_here_are_listed():
     folder = Path(benchmarks.__file__).parent
-    assert {"compile_time", "cpu", "locality", "memory", "p3", "push_pull"} <= programs(
-        folder
-    ).keys()
+    assert {"compile_time", "cpu", "memory", "p3", "push_pull"} <= programs(folder).keys()
 
 
 def test_figures_are_written_on_request(tmp_path: Path):
@@ -110,14 +108,6 @@ def test_a_model_is_compiled_on_each_number_of_devices(monkeypatch: pytest.Monke
         ("GCN", 2, "xla"),
     ]
     assert all(row.cpu_seconds > 0 for row in rows)
-
-
-def test_every_order_does_every_task():
-    graph = locality.load_graph("sbm", 60, None)
-    rows = locality.measure("sbm", graph, ["SpMM 16", "GCN epoch"], rounds=1)
-    assert [row.order for row in rows] == ["as given", "as given, again", "rcm", "degree", "metis"]
-    assert all(set(row.tasks) == {"SpMM 16", "GCN epoch"} for row in rows)
-    assert len(list(locality.cells(rows))[-1]) == 4
 
 
 def test_shapes_of_a_large_graph_from_a_small_one():

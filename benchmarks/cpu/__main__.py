@@ -1,99 +1,131 @@
 """Times and memory on CPU: SpMM, attention, epochs and SAR, against DGL, PyG, torch and scipy.
 
-Every library runs in its own process on the same graphs, the same float32 numbers, the same number
-of threads and the same malloc setting; under SAR, XLA has one thread more for each emulated device,
-on the same cores. On one device jaxgraph computes on the calling thread, as the peers do
-(`jax_cpu_enable_async_dispatch`). jaxgraph orders the nodes when it lays out a graph; "as given" is
-jaxgraph without that, and `--renumber` gives that order to all. Results are compared first; then
-the libraries are timed in turns, while the others are stopped. A peer that cannot be imported is
-listed with the reason; peers may be installed in another environment (`--peer-python`). A quick run
-leaves out the slowest measurements: epochs without kernels, and PyG's attention on large graphs.
+Every library runs in its own process on the same graphs, the same float32 numbers and the same
+number of threads; under SAR, XLA has one thread more for each emulated device, on the same cores.
+On one device jaxgraph computes on the calling thread, as the peers do
+(`jax_cpu_enable_async_dispatch`). jaxgraph orders the nodes when it lays out a graph. Results are
+compared first; then the libraries are timed in turns, while the others are stopped. A peer that
+cannot be imported is listed with the reason; peers may be installed in another environment
+(`--peer-python`). "XLA" is jaxgraph without its kernels. A quick run leaves out the slowest
+measurements: epochs without kernels, and PyG's attention on large graphs.
 
     python -m benchmarks.cpu --quick                # under five minutes on two cores
-    python -m benchmarks.cpu --json cpu.json --markdown cpu.md --peer-python PEERS/bin/python
+    python -m benchmarks.cpu --json cpu.json --peer-python PEERS/bin/python
     python -m benchmarks.cpu --only sar --plot sar.png
+    python -m benchmarks.cpu --quick --peers --before CHECKOUT  # of another commit, kernels built
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
-import shutil
+import dataclasses
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 
+from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu import graphs, report
-from benchmarks.cpu.crew import Crew, Settings
-from benchmarks.cpu.inputs import Data, write_data
-from benchmarks.cpu.limits import limits
-from benchmarks.cpu.measure import Measurement, measure_task
-from benchmarks.cpu.plan import (
-    AS_GIVEN,
-    LIMITS,
-    ORDER,
-    OURS,
-    PORTABLE,
-    TOPICS,
-    Contestant,
-    pace,
-    peers,
-    peers_tasks,
-    sar_contestants,
-    sar_graphs,
-    sar_tasks,
-    sits_out,
-)
-from benchmarks.cpu.process import MALLOC, environment
-from benchmarks.cpu.record import Record, this_machine
-from benchmarks.cpu.sheets import details, summaries
-from benchmarks.cpu.tasks import Task
+from benchmarks.cpu.inputs import Data
+from benchmarks.cpu.measure import Measurement, Pace, measure_task
+from benchmarks.cpu.models import MODELS
+from benchmarks.cpu.process import Contestant, WorkerFailure, start_worker
+from benchmarks.cpu.tasks import Attention, Epoch, SpMM, Task, Triad
 
-MEMORY_SHARE = 0.7
-"""Share of the machine's memory for one worker."""
+OURS = Contestant("jaxgraph", "jaxgraph")
+PORTABLE = Contestant("XLA", "jaxgraph", {"implementation": "xla"})
+PEERS = {"DGL": "dgl", "PyG": "pyg", "torch": "torch", "scipy": "scipy"}
+"""Module of every peer."""
+
+QUICK_PATIENCE = 1.0
+"""Seconds that PyG may try its variants in a quick run."""
+
+QUICK_MESSAGE_BYTES = 1 << 30
+"""Largest messages, [edges, heads, features], for PyG's attention in a quick run."""
+
+TRIAD = Triad(1 << 26)
+"""Three arrays of 256 MiB each."""
+
+TASKS: dict[str, tuple[Task, ...]] = {
+    "spmm": tuple(SpMM(n, weighted) for weighted in (False, True) for n in (16, 41, 128, 256)),
+    "attention": tuple(
+        Attention(*heads, backward) for backward in (False, True) for heads in ((4, 32), (8, 16))
+    ),
+    "epochs": tuple(Epoch(model) for model in MODELS),
+}
+"""The tasks of every topic."""
+
+QUICK = (SpMM(16), SpMM(128), SpMM(128, True), Attention(4, 32), Attention(4, 32, True))
+"""The ops of a quick run."""
 
 
 def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cpu", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a subset that takes minutes")
-    parser.add_argument("--only", nargs="+", choices=TOPICS, help="default: all; --quick: not sar")
-    parser.add_argument("--graphs", nargs="+", metavar="NAME", help="generated or real graphs")
-    parser.add_argument(
-        "--peers", nargs="*", metavar="NAME", help="default: all that are installed"
-    )
+    topics = (*TASKS, "sar")
+    parser.add_argument("--only", nargs="+", choices=topics, help="default: all; --quick: not sar")
+    parser.add_argument("--graphs", nargs="+", choices=graphs.GENERATED, metavar="NAME")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), metavar="NAME")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter of the peers")
+    parser.add_argument("--before", help="checkout of another commit, one more contestant")
     parser.add_argument("--threads", type=int, default=2, help="of every library")
-    parser.add_argument(
-        "--renumber",
-        action="store_true",
-        help=f"give every library the nodes in the order that jaxgraph would choose ({ORDER})",
-    )
-    parser.add_argument("--malloc", choices=list(MALLOC), default="default")
     parser.add_argument("--rounds", type=int, help="of every task; default: by its kind")
-    parser.add_argument("--json", type=Path, help="write everything here")
-    parser.add_argument("--markdown", type=Path, help="write the tables here")
     parser.add_argument("--plot", type=Path, help="draw SAR's cost here; needs matplotlib")
     options = parser.parse_args(arguments)
-    options.only = options.only or [
-        topic for topic in TOPICS if topic != "sar" or not options.quick
-    ]
-    known = [peer.name for peer in peers(options.quick)]
-    for name in options.peers or []:
-        if name not in known:
-            parser.error(f"--peers: no peer {name!r}; expected some of {', '.join(known)}")
-    if shutil.which(options.peer_python) is None:
-        parser.error(f"--peer-python: {options.peer_python} is not an executable program")
-    if options.rounds is not None and options.rounds < 1:
-        parser.error(f"--rounds is {options.rounds}; expected at least 1")
+    options.only = options.only or (TASKS if options.quick else topics)
     return options
+
+
+def contestants(options: argparse.Namespace) -> list[Contestant]:
+    """The libraries that are compared, jaxgraph first."""
+    found = [OURS, PORTABLE]
+    if options.before:
+        found.append(Contestant("before", "jaxgraph", jaxgraph=str(Path(options.before).resolve())))
+    for name in options.peers:
+        patience = {"patience": QUICK_PATIENCE} if options.quick and name == "PyG" else {}
+        found.append(Contestant(name, PEERS[name], patience, options.peer_python))
+    return found
+
+
+def sar_contestants(quick: bool) -> list[Contestant]:
+    """One device, and SAR on several emulated ones on the same cores."""
+    counts = (1, 2) if quick else (1, 2, 4, 8, 16)
+    return [Contestant(f"{count} parts", "jaxgraph", {"parts": count}) for count in counts]
+
+
+def tasks_of(graph: str, topics: Sequence[str], quick: bool) -> list[Task]:
+    """The tasks of a graph; a quick run has only the fastest epochs of a large one."""
+    found = [task for topic in topics for task in TASKS.get(topic, ())]
+    if not quick:
+        return found
+    epochs = TASKS["epochs"][: 1 if graph == "arxiv-size" else None]
+    return [task for task in found if task in QUICK or task in epochs]
+
+
+def pace(task: Task, quick: bool, rounds: int | None) -> Pace:
+    """The rounds and seconds of a task; all rounds where their number is given."""
+    if isinstance(task, SpMM):
+        own = Pace(7, 5.0) if quick else Pace(15, 20.0)
+    elif isinstance(task, Epoch):
+        own = Pace(5, 1.5, 0.3) if quick else Pace(9, 60.0, 0.3)
+    else:
+        own = Pace(5, 1.5) if quick else Pace(11, 40.0)
+    return own if rounds is None else Pace(rounds, float("inf"), own.round_seconds)
+
+
+def sits_out(task: Task, num_edges: int) -> set[str]:
+    """The contestants that would take most of the time of a quick run."""
+    if isinstance(task, Epoch):
+        return {PORTABLE.name}
+    is_large = (
+        isinstance(task, Attention)
+        and 4 * num_edges * task.heads * task.features > QUICK_MESSAGE_BYTES
+    )
+    return {"PyG"} if is_large else set()
 
 
 class Run:
@@ -101,132 +133,93 @@ class Run:
 
     Args:
       options: options of the command line.
-      settings: how workers are started.
-      record: the record of everything measured.
-      console: the console for everything shown.
+      scratch: folder for the files of workers.
+      console: where everything is shown.
     """
 
-    def __init__(
-        self, options: argparse.Namespace, settings: Settings, record: Record, console: Console
-    ) -> None:
-        self.options = options
-        self.settings = settings
-        self.record = record
-        self.console = console
+    def __init__(self, options: argparse.Namespace, scratch: Path, console: Console) -> None:
+        self.options, self.scratch, self.console = options, scratch, console
+        self.absent: dict[str, str] = {}
 
-    def measure_limits(self) -> None:
-        """Measures the limits of memory and cores, each with the library that comes closest."""
-        contestants = (OURS, *(peer for peer in self._peers() if peer.library == "torch"))
-        crew = Crew(contestants, self.settings)
-        try:
-            found = self._measure(crew, "limits", LIMITS)
-        finally:
-            crew.close()
-        self.record.limits = limits(found)
-        report.show(details(found, "What the machine can do"), self.console)
+    def measure_bandwidth(self) -> None:
+        """Shows the bandwidth of the STREAM triad: the best run, three arrays moved."""
+        (row,) = self.compare([OURS], "STREAM", None, [TRIAD])
+        if row.seconds:
+            bandwidth = 3 * 4 * TRIAD.elements / min(row.seconds)
+            self.console.print(f"STREAM triad: {bandwidth / 1e9:.1f} GB/s")
 
-    def compare_with_peers(self, graph: str) -> None:
-        """Runs all tasks of a graph with all libraries."""
-        topics = [topic for topic in self.options.only if topic != "sar"]
-        tasks = peers_tasks(graph, topics, self.options.quick)
-        # With --renumber, the given graph is in order already; a quick run has no time for both.
-        unordered = () if self.options.quick or self.options.renumber else (AS_GIVEN,)
-        contestants = (OURS, PORTABLE, *unordered, *self._peers())
-        self.record.peers += self._compare(contestants, graph, tasks)
-
-    def compare_sar(self, graph: str) -> None:
-        """Runs epochs of a graph on one device and on several."""
-        quick = self.options.quick
-        self.record.sar += self._compare(sar_contestants(quick), graph, sar_tasks(quick))
-
-    def _peers(self) -> list[Contestant]:
-        chosen = self.options.peers
-        every = peers(self.options.quick)
-        return [peer for peer in every if chosen is None or peer.name in chosen]
-
-    def _compare(
-        self, contestants: Sequence[Contestant], graph: str, tasks: Sequence[Task]
+    def compare(
+        self,
+        wanted: Sequence[Contestant],
+        graph: str,
+        data: Data | None,
+        tasks: Sequence[Task],
     ) -> list[Measurement]:
-        data, path = graphs.make(graph), self.settings.scratch / "graph.npz"
-        if self.options.renumber:
-            data = graphs.renumbered(data, ORDER)
-        write_data(path, data)
-        self.record.sizes[graph] = graphs.size_of(data)
-        crew = Crew(contestants, self.settings)
-        try:
-            if _is_redundant(crew):
-                crew.drop(PORTABLE.name, f"it is what {OURS.name} itself chooses here")
-            crew.load(path)
-            found = self._measure(crew, graph, tasks, data)
-        finally:
-            crew.close()
-        self.record.versions |= crew.versions
-        self.record.absent |= crew.absent
-        report.show(details(found, graph), self.console)
-        return found
-
-    def _measure(
-        self, crew: Crew, graph: str, tasks: Sequence[Task], data: Data | None = None
-    ) -> list[Measurement]:
+        """Runs the tasks of a graph with all contestants that can start, and shows the table."""
         found: list[Measurement] = []
-        for task in tasks:
-            start = time.perf_counter()
-            speed = pace(task, self.options.quick, self.options.rounds)
-            num_edges = len(data.senders) if data else 0
-            left_out = sits_out(task, num_edges, self.options.quick)
-            found += measure_task(crew, graph, task, speed, data, left_out)
-            seconds = time.perf_counter() - start
-            self.console.print(f"{graph}: {task.label}: {seconds:.0f} s", highlight=False)
+        workers = {
+            each.name: start_worker(each, self.options.threads, self.scratch) for each in wanted
+        }
+
+        def begin(each: Contestant) -> None:
+            worker = workers[each.name]
+            try:
+                versions = worker.request("start", each.library, each.options, each.jaxgraph)
+                if data is not None:
+                    worker.request("load", data)
+            except WorkerFailure as reason:
+                self.absent[each.name] = str(reason)
+                workers.pop(each.name).kill()
+            else:
+                shown = ", ".join(f"{package} {version}" for package, version in versions.items())
+                self.console.print(f"{each.name}: {shown}", highlight=False)
+
+        try:
+            # Neither is timed, so workers start, and make formats, in parallel.
+            with ThreadPoolExecutor(self.options.threads) as pool:
+                list(pool.map(begin, wanted))
+            quick, rounds = self.options.quick, self.options.rounds
+            for task in tasks:
+                left_out = sits_out(task, data.senders.size) if quick and data else ()
+                found += measure_task(workers, graph, task, pace(task, quick, rounds), left_out)
+        finally:
+            for worker in workers.values():
+                worker.kill()
+        report.add_ratios(found)
+        self.console.print(report.details(found, graph))
         return found
-
-
-def _is_redundant(crew: Crew) -> bool:
-    """True where jaxgraph chooses the portable implementations by default."""
-    portable = crew.versions.get(PORTABLE.name)
-    return portable is not None and portable == crew.versions.get(OURS.name)
-
-
-def _write(options: argparse.Namespace, record: Record) -> None:
-    """Writes the files, with the results so far."""
-    if options.json:
-        record.write(options.json)
-    if options.markdown:
-        options.markdown.write_text(report.markdown(record))
 
 
 def main() -> int:
-    """Measures, shows and writes; returns 1 where a result was wrong or our own code failed."""
+    """Measures and shows; returns 1 where a result was wrong or our own code failed."""
     options = read_arguments(sys.argv[1:])
     console = Console(width=None if sys.stdout.isatty() else 180)
-    machine = this_machine()
-    command = shlex.join(["python", "-m", "benchmarks.cpu", *sys.argv[1:]])
-    record = Record(command, machine, options.threads, options.malloc)
+    names = options.graphs or [
+        name for name in graphs.GENERATED if not options.quick or name != "products/8-size"
+    ]
+    peers: list[Measurement] = []
+    sar: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-cpu-") as folder:
-        scratch = Path(folder)
-        variables = environment(options.threads, options.malloc, scratch)
-        limit = int(MEMORY_SHARE * machine.memory_bytes)
-        settings = Settings(options.peer_python, options.threads, variables, limit, scratch)
-        run = Run(options, settings, record, console)
-        run.measure_limits()
-        if set(options.only) - {"sar"}:
-            for graph in options.graphs or graphs.names(options.quick):
-                run.compare_with_peers(graph)
-                _write(options, record)
+        run = Run(options, Path(folder), console)
+        run.measure_bandwidth()
+        for name in names if set(options.only) - {"sar"} else ():
+            tasks = tasks_of(name, options.only, options.quick)
+            peers += run.compare(contestants(options), name, graphs.make(name), tasks)
         if "sar" in options.only:
-            for graph in options.graphs or sar_graphs(options.quick):
-                run.compare_sar(graph)
-                _write(options, record)
-    for sheet in summaries(record):
-        report.show(sheet, console)
-    for line in report.circumstances(record):
-        console.print(escape(line), highlight=False)
+            for name in options.graphs or ["pubmed-size" if options.quick else "arxiv-size"]:
+                parts = sar_contestants(options.quick)
+                sar += run.compare(parts, name, graphs.make(name), TASKS["epochs"])
+    if peers:
+        console.print(report.means(peers))
     if options.plot:
-        report.plot_sar(record, options.plot)
-    own = (OURS.name, AS_GIVEN.name, *(each.name for each in sar_contestants(options.quick)))
-    faults = list(record.faults(own, PORTABLE.name))
-    for fault in faults:
-        console.print(f"[bold red]{escape(fault)}[/]", highlight=False)
-    return 1 if faults else 0
+        report.plot_sar(sar, options.plot)
+    for name, reason in run.absent.items():
+        console.print(f"{name} does not take part: {reason}", highlight=False, markup=False)
+    rows = [dataclasses.asdict(row) | {"task": row.task.label} for row in (*peers, *sar)]
+    write_figures(options.json, rows)
+    faults = [row for row in (*peers, *sar) if row.failure and row.contestant not in PEERS]
+    wrong = any(row.failure.startswith("wrong") for row in peers)
+    return 1 if faults or wrong or run.absent.keys() - PEERS else 0
 
 
 if __name__ == "__main__":

@@ -3,51 +3,33 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.cpu.comparing import TOLERANCE, Expected, expected_of, relative_error
-from benchmarks.cpu.crew import Crew
-from benchmarks.cpu.inputs import Data
-from benchmarks.cpu.plan import Pace
+from benchmarks.cpu.comparing import TOLERANCE, relative_error
 from benchmarks.cpu.process import Worker, WorkerFailure, WorkerRefusal
-from benchmarks.cpu.reference import reference
-from benchmarks.cpu.tasks import Task, to_json
+from benchmarks.cpu.tasks import Task
 
-__all__ = ["Measurement", "Memory", "measure_task", "repeats_per_round"]
+__all__ = ["Measurement", "Pace", "measure_task"]
 
 MOST_REPEATS = 1000
-PREPARE_TIMEOUT = 1800.0
-PATIENCE = 2
-"""Rounds that are tried per wanted round, where other processes disturb."""
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Resident bytes of a worker.
+class Pace:
+    """The rounds and seconds for which a task is measured.
 
     Attributes:
-      loaded: with the library and the formats of the graph.
-      before: with the task's inputs and compiled programs too, before a run.
-      peak: the most in a run; None where the system does not report it.
+      rounds: rounds of all libraries in turn.
+      seconds: seconds of one library, after which it has no further round.
+      round_seconds: a shorter run is repeated to about this in every round.
     """
 
-    loaded: int
-    before: int
-    peak: int | None
-
-    @property
-    def above_loaded(self) -> int | None:
-        """Bytes of the task: inputs, programs, temporaries and outputs."""
-        return None if self.peak is None else max(self.peak - self.loaded, 0)
-
-    @property
-    def of_run(self) -> int | None:
-        """Bytes of one run: temporaries and outputs."""
-        return None if self.peak is None else max(self.peak - self.before, 0)
+    rounds: int
+    seconds: float
+    round_seconds: float = 0.1
 
 
 @dataclass
@@ -55,15 +37,12 @@ class Measurement:
     """Times, memory and error of one library for one task on one graph.
 
     Attributes:
-      graph: name of the graph.
+      graph, contestant: names.
       task: the task.
-      contestant: name of the contestant.
       seconds: seconds of one run, one number per round, the median of the round.
-      disturbed: number of these rounds that other processes disturbed.
-      error: of an op relative to its terms, against float64; else relative, against the first
-        contestant that did the task, and None for that one.
-      worst: the name of the array with that error.
-      memory: None where the task failed before.
+      ratio: its median over that of the first contestant that did the task.
+      error: relative, against the first contestant that did the task; None for that one.
+      memory: peak resident bytes above the loaded graph, where the system reports them.
       path: the chosen variant of the library.
       compile_seconds: time of compilation, where the library compiles.
       failure: why there are no times, "" where there are.
@@ -73,160 +52,74 @@ class Measurement:
     task: Task
     contestant: str
     seconds: list[float] = field(default_factory=list)
-    disturbed: int = 0
+    ratio: float | None = None
     error: float | None = None
-    worst: str = ""
-    memory: Memory | None = None
+    memory: int | None = None
     path: str = ""
     compile_seconds: float | None = None
     failure: str = ""
 
     @property
-    def is_wrong(self) -> bool:
-        """True where the results differ from the expected ones by more than the tolerance."""
-        return self.error is not None and not self.error <= TOLERANCE
+    def median(self) -> float | None:
+        """Median seconds of its rounds."""
+        return statistics.median(self.seconds) if self.seconds and not self.failure else None
 
 
 def measure_task(
-    crew: Crew,
+    workers: Mapping[str, Worker],
     graph: str,
     task: Task,
     pace: Pace,
-    data: Data | None = None,
     left_out: Collection[str] = (),
 ) -> list[Measurement]:
-    """Gets results and memory of every worker, then times them in turns.
+    """Compares the results of all workers that have a task, then times them in turns.
 
-    Ops are compared with float64. For other tasks the others are compared with the last of the
-    crew. A worker with wrong results is not timed.
-
-    Args:
-      crew: the workers, with the graph.
-      graph: name of the graph.
-      task: the task.
-      pace: the rounds and seconds.
-      data: the graph; None for tasks that need none.
-      left_out: names of workers that are skipped.
-
-    Returns:
-      One measurement for each other worker that has the task, in the order of the crew.
+    A worker whose results are not those of the first is not timed.
     """
-    names = [name for name in crew.workers if name not in left_out]
-    found, firsts = _prepare_all(crew, names, graph, task, reference(task, data))
-    _time_by_turns(crew, [each for each in found if not each.failure], firsts, pace)
-    crew.release()
-    return found
-
-
-def _prepare_all(
-    crew: Crew,
-    names: Sequence[str],
-    graph: str,
-    task: Task,
-    expected: Mapping[str, Expected] | None,
-) -> tuple[list[Measurement], dict[str, _First]]:
     found: list[Measurement] = []
-    firsts: dict[str, _First] = {}
-    for name in reversed(names):
-        measurement = Measurement(graph, task, name)
-        output = crew.scratch / "results.npz"
+    firsts: dict[str, float] = {}
+    expected: Mapping[str, np.ndarray] | None = None
+    for name in workers:
+        if name in left_out:
+            continue
+        row = Measurement(graph, task, name)
         try:
-            firsts[name] = _prepare(crew.workers[name], measurement, output)
+            results, taken = workers[name].request("prepare", task)
         except WorkerRefusal:
             continue
         except WorkerFailure as reason:
-            measurement.failure = str(reason)
+            row.failure = str(reason)
         else:
-            expected = _compare(measurement, output, expected)
-        found.insert(0, measurement)
-    return found, firsts
-
-
-@dataclass(frozen=True)
-class _First:
-    """The run of a worker before the rounds, and whether others disturbed it."""
-
-    seconds: float
-    disturbed: bool
-
-
-def _prepare(worker: Worker, measurement: Measurement, output: Path) -> _First:
-    output.unlink(missing_ok=True)
-    task = to_json(measurement.task)
-    reply = worker.request("prepare", PREPARE_TIMEOUT, task=task, output=str(output))
-    measurement.path = reply["path"]
-    measurement.compile_seconds = reply["compile_seconds"]
-    measurement.memory = Memory(reply["loaded"], reply["before"], reply["peak"])
-    return _First(reply["seconds"], reply["disturbed"])
-
-
-def _compare(
-    measurement: Measurement, output: Path, expected: Mapping[str, Expected] | None
-) -> Mapping[str, Expected]:
-    """Records the error of the results; returns the results to compare the next with."""
-    with np.load(output, allow_pickle=False) as file:
-        results = {name: file[name] for name in file.files}
-    if expected is None:
-        return expected_of(results)
-    measurement.error, measurement.worst = relative_error(results, expected)
-    if measurement.is_wrong:
-        measurement.failure = f"wrong: {measurement.worst} is off by {measurement.error:.1e}"
-    return expected
-
-
-def repeats_per_round(seconds: float, pace: Pace) -> int:
-    """The number of times that a run of `seconds` is repeated in a round."""
-    return min(max(round(pace.round_seconds / max(seconds, 1e-9)), 1), MOST_REPEATS)
-
-
-@dataclass
-class _Clock:
-    """The rounds of one worker; its first run counts where there is no round."""
-
-    measurement: Measurement
-    first: _First
-    calm: list[float] = field(default_factory=list)
-    disturbed: list[float] = field(default_factory=list)
-    spent: float = 0.0
-
-    def is_over(self, pace: Pace) -> bool:
-        """True where the worker failed, has done enough rounds, or has used up its time."""
-        rounds = len(self.calm) + len(self.disturbed)
-        is_late = self.first.seconds + self.spent >= pace.seconds and rounds >= pace.least
-        return bool(self.measurement.failure) or is_late or len(self.calm) >= pace.rounds
-
-    def run(self, worker: Worker, pace: Pace) -> None:
-        """One round."""
-        # A first run takes longer than the following ones, and does not tell how many fit.
-        shortest = min([self.first.seconds, *self.calm, *self.disturbed])
-        repeats = repeats_per_round(shortest, pace)
-        rehearse = repeats > 1 or pace.rehearses
+            firsts[name] = taken["seconds"]
+            row.path, row.memory = taken["path"], taken["memory"]
+            row.compile_seconds = taken["compile_seconds"]
+            if expected is None:
+                expected = results
+            else:
+                row.error = relative_error(results, expected)
+                if row.error > TOLERANCE:
+                    row.failure = f"wrong: off by {row.error:.1e}"
+        found.append(row)
+    for _ in range(pace.rounds):
+        for row in found:
+            if not row.failure and sum(row.seconds) < pace.seconds:
+                _round(workers[row.contestant], row, firsts[row.contestant], pace)
+    for worker in workers.values():
         try:
-            reply = worker.request("run", repeats=repeats, rehearse=rehearse)
-        except WorkerFailure as reason:
-            self.measurement.failure = str(reason)
-            return
-        rounds = self.disturbed if reply["disturbed"] else self.calm
-        rounds.append(statistics.median(reply["seconds"]))
-        self.spent += reply["spent"]
-
-    def finish(self, pace: Pace) -> None:
-        """Records the rounds; disturbed ones only where too few were undisturbed."""
-        kept = self.disturbed if len(self.calm) < max(pace.least, 1) else []
-        self.measurement.seconds = self.calm + kept
-        self.measurement.disturbed = len(kept)
-        if not self.measurement.seconds:
-            self.measurement.seconds = [self.first.seconds]
-            self.measurement.disturbed = int(self.first.disturbed)
+            worker.request("release")
+        except WorkerFailure:
+            continue  # its failure is in a row
+    return found
 
 
-def _time_by_turns(
-    crew: Crew, timed: Sequence[Measurement], firsts: Mapping[str, _First], pace: Pace
-) -> None:
-    clocks = [_Clock(each, firsts[each.contestant]) for each in timed]
-    for _ in range(PATIENCE * pace.rounds):
-        for clock in clocks:
-            if not clock.is_over(pace):
-                clock.run(crew.workers[clock.measurement.contestant], pace)
-    for clock in clocks:
-        clock.finish(pace)
+def _round(worker: Worker, row: Measurement, first: float, pace: Pace) -> None:
+    """One round; the first run alone where that takes all the time."""
+    if first > pace.seconds:
+        row.seconds.append(first)
+        return
+    shortest = min([first, *row.seconds])
+    repeats = min(max(round(pace.round_seconds / max(shortest, 1e-9)), 1), MOST_REPEATS)
+    try:
+        row.seconds.append(statistics.median(worker.request("run", repeats)))
+    except WorkerFailure as reason:
+        row.failure = str(reason)

@@ -1,6 +1,6 @@
 """The models whose epochs are timed, as layers and named parameters that every library can make.
 
-Imported by workers of every library: it needs the standard library alone.
+Imported by workers of every library: it needs NumPy alone.
 """
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["LEARNING_RATE", "MODELS", "Layer", "Model"]
+import numpy as np
+
+__all__ = ["LEARNING_RATE", "LOSSES", "MODELS", "Layer", "Model"]
 
 LEARNING_RATE = 0.01
 """Learning rate of Adam, in every library."""
+
+LOSSES = 3
+"""First losses of training by which libraries are compared."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class Model:
       name: "gcn" (self-loops, both sides normalised), "sage" (mean) or "gat" (self-loops; heads
         joined, averaged in the last layer).
       num_layers: number of convolutions.
-      hidden: features between layers, per head where there are heads.
-      heads: attention heads; 1 for the others.
+      hidden: width of hidden layers, per head.
+      heads: heads of every layer.
       batch_norm: whether every layer but the last is followed by batch normalisation.
     """
 
@@ -57,20 +62,12 @@ class Model:
         return f"{self.name.upper()} {self.num_layers} x {width}{norm}"
 
     @property
-    def aggregates_once(self) -> bool:
-        """True where the first layer's aggregation has no parameter: it is equal in every epoch."""
-        return self.name != "gat"
+    def needs_loops(self) -> bool:
+        """True where every node sends to itself."""
+        return self.name != "sage"
 
     def layers(self, in_features: int, out_features: int) -> tuple[Layer, ...]:
-        """The convolutions for a graph.
-
-        Args:
-          in_features: features of a node.
-          out_features: classes.
-
-        Returns:
-          The layers in order.
-        """
+        """The convolutions, in order, for a graph of so many features and classes."""
         last = self.num_layers - 1
         return tuple(
             Layer(
@@ -81,48 +78,43 @@ class Model:
             for index in range(self.num_layers)
         )
 
-    def parameter_shapes(self, in_features: int, out_features: int) -> dict[str, tuple[int, ...]]:
-        """The shapes of all parameters.
+    def initial_parameters(self, in_features: int, out_features: int) -> dict[str, np.ndarray]:
+        """The initial parameters of every library: Glorot uniform, scales 1 and biases 0.
 
-        Args:
-          in_features: features of a node.
-          out_features: classes.
-
-        Returns:
-          Shapes by "layer/name", with jaxgraph's names; matrices are
-          [in_features, out_features].
+        They are float32, by "layer/name" with jaxgraph's names; matrices are
+        [in_features, out_features].
         """
+        generator = np.random.default_rng(0)
+        parameters = {}
+        for name, shape in self._shapes(in_features, out_features).items():
+            if len(shape) == 1:
+                start = np.ones if name.endswith("scale") else np.zeros
+                parameters[name] = start(shape, np.float32)
+            else:
+                limit = np.sqrt(6 / sum(shape))
+                parameters[name] = generator.uniform(-limit, limit, shape).astype(np.float32)
+        return parameters
+
+    def _shapes(self, in_features: int, out_features: int) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
         for index, layer in enumerate(self.layers(in_features, out_features)):
-            for name, shape in self._convolution(layer).items():
-                shapes[f"{index}/{name}"] = shape
+            matrix = (layer.in_features, self.heads * layer.out_features)
+            if self.name == "sage":
+                shapes[f"{index}/self_kernel"] = shapes[f"{index}/neighbor_kernel"] = matrix
+            else:
+                shapes[f"{index}/kernel"] = matrix
+            if self.name == "gat":
+                vector = (self.heads, layer.out_features)
+                shapes[f"{index}/attention_sender"] = vector
+                shapes[f"{index}/attention_receiver"] = vector
             if self.batch_norm and not layer.is_last:
+                # It takes the place of a bias.
                 shapes[f"{index}/norm/scale"] = (layer.out_features,)
                 shapes[f"{index}/norm/bias"] = (layer.out_features,)
+            else:
+                width = layer.out_features if layer.is_last else self.heads * layer.out_features
+                shapes[f"{index}/bias"] = (width,)
         return shapes
-
-    def has_effect(self, name: str) -> bool:
-        """True where a parameter changes the output of the model.
-
-        A bias before batch normalisation does not: its gradient is 0 but for rounding.
-        """
-        index, _, parameter = name.partition("/")
-        return not (self.batch_norm and parameter == "bias" and int(index) < self.num_layers - 1)
-
-    def _convolution(self, layer: Layer) -> dict[str, tuple[int, ...]]:
-        matrix = (layer.in_features, self.heads * layer.out_features)
-        width = layer.out_features if layer.is_last else self.heads * layer.out_features
-        if self.name == "gcn":
-            return {"kernel": matrix, "bias": (width,)}
-        if self.name == "sage":
-            return {"self_kernel": matrix, "neighbor_kernel": matrix, "bias": (width,)}
-        vector = (self.heads, layer.out_features)
-        return {
-            "kernel": matrix,
-            "attention_sender": vector,
-            "attention_receiver": vector,
-            "bias": (width,),
-        }
 
 
 MODELS: Mapping[str, Model] = MappingProxyType(

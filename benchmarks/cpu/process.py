@@ -1,38 +1,27 @@
-"""The parent's side of a worker process: requests and replies, one JSON object a line."""
+"""The parent's side of a worker process."""
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from benchmarks.cpu.disturbance import is_disturbed, read
-
-__all__ = ["MALLOC", "Worker", "WorkerFailure", "WorkerRefusal", "environment"]
+__all__ = ["Contestant", "Worker", "WorkerFailure", "WorkerRefusal", "start_worker"]
 
 ROOT = Path(__file__).resolve().parents[2]
-_NEVER = 1 << 40
-MALLOC: Mapping[str, str] = MappingProxyType(
-    {
-        "default": "",
-        "hugepages": "glibc.malloc.hugetlb=1",
-        "kept": f"glibc.malloc.trim_threshold={_NEVER}:glibc.malloc.mmap_threshold={_NEVER}",
-    }
-)
-"""`GLIBC_TUNABLES` by the name of the setting.
+MEMORY_SHARE = 0.7
+"""Share of the machine's memory for one worker."""
 
-By default freed memory may go back to Linux and be allocated again, page by page, in every run.
-Whether it does depends on the rest of the heap, and differs between processes. "kept": it stays
-with the process, and only computation takes time.
-"""
+TIMEOUT = 1800.0
+"""Seconds without an answer after which a worker is killed."""
 
-_LEFT_OUT = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "PYTHONPATH", "MALLOC_ARENA_MAX")
+_LEFT_OUT = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "PYTHONPATH", "GLIBC_TUNABLES")
 
 
 class WorkerFailure(Exception):  # noqa: N818
@@ -43,29 +32,23 @@ class WorkerRefusal(Exception):  # noqa: N818
     """The library has no such task; the message says why."""
 
 
-def environment(threads: int, malloc: str, scratch: Path) -> dict[str, str]:
-    """The environment that all workers share.
+@dataclass(frozen=True)
+class Contestant:
+    """A library that takes part.
 
-    Args:
-      threads: threads of each worker.
-      malloc: a name in `MALLOC`.
-      scratch: a folder for files that libraries write.
-
-    Returns:
-      Variables for `Worker`.
+    Attributes:
+      name: name in the tables.
+      library: its module in `benchmarks.cpu.libraries`, without "_library".
+      options: options of the library's constructor.
+      python: its interpreter.
+      jaxgraph: a folder that holds another jaxgraph; None: this one.
     """
-    variables = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
-    count = str(threads)
-    return variables | {
-        "GLIBC_TUNABLES": MALLOC[malloc],
-        "OMP_NUM_THREADS": count,
-        "MKL_NUM_THREADS": count,
-        "OPENBLAS_NUM_THREADS": count,
-        "JAX_PLATFORMS": "cpu",
-        "DGLBACKEND": "pytorch",
-        "DGLDEFAULTDIR": str(scratch),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+
+    name: str
+    library: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    python: str = sys.executable
+    jaxgraph: str | None = None
 
 
 class Worker:
@@ -75,80 +58,67 @@ class Worker:
     library that is timed next, and no library needs a setting that it would not run with alone.
 
     Args:
-      command: the command line.
+      command: the command line; the file descriptor of its connection is added.
       variables: its environment.
-      log: file of its standard error.
+      log: file of its output.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
         self._log = log
-        with log.open("wb") as errors:
+        self._pipe, theirs = Pipe()
+        with log.open("wb") as output:
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                bufsize=0,
+                [*command, str(theirs.fileno())],
+                stdout=output,
+                stderr=output,
                 env=dict(variables),
                 cwd=ROOT,
+                pass_fds=(theirs.fileno(),),
             )
+        theirs.close()
 
-    def request(self, command: str, timeout: float = 900, **arguments: Any) -> dict[str, Any]:
-        """Resumes the worker, sends a request, waits for its reply and stops the worker again.
-
-        Args:
-          command: the command of the protocol.
-          timeout: seconds after which the worker is killed.
-          arguments: arguments of the command.
-
-        Returns:
-          The reply, with "disturbed": whether other processes used the cores in the meantime.
+    def request(self, name: str, *arguments: Any, timeout: float = TIMEOUT) -> Any:
+        """Resumes the worker, calls a method of its session and stops it again.
 
         Raises:
           WorkerRefusal: its library has no such task.
           WorkerFailure: it failed or died, or the time is over.
         """
-        before = read(self._process.pid)
-        self._send({"command": command, **arguments})
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], timeout)
-        if not ready:
-            self.kill()
-            raise WorkerFailure(f"no answer within {timeout:.0f} s")
-        line = self._process.stdout.readline()
-        if not line.endswith(b"\n"):
-            self._process.wait()
-            raise WorkerFailure(self._last_words())
-        after = read(self._process.pid)
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._pipe.send((name, arguments))
+            if not self._pipe.poll(timeout):
+                self.kill()
+                raise WorkerFailure(f"no answer within {timeout:.0f} s")
+            kind, value = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            code = self._process.wait()
+            last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
+            raise WorkerFailure(f"the worker ended with {code}: {last[:200]}") from error
         self._process.send_signal(signal.SIGSTOP)
-        reply = json.loads(line)
-        if "refused" in reply:
-            raise WorkerRefusal(reply["refused"])
-        if "failed" in reply:
-            raise WorkerFailure(reply["failed"])
-        return reply | {"disturbed": is_disturbed(before, after)}
+        if kind == "refused":
+            raise WorkerRefusal(value)
+        if kind == "failed":
+            raise WorkerFailure(value)
+        return value
 
     def kill(self) -> None:
         """Ends the process at once."""
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._pipe.close()
 
-    def _send(self, request: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
-        if self._process.stdin.closed:
-            raise WorkerFailure(self._last_words())
-        try:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        except OSError as error:
-            self._process.wait()
-            raise WorkerFailure(self._last_words()) from error
 
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        code = self._process.poll()
-        cause = f"signal {signal.Signals(-code).name}" if code and code < 0 else f"exit {code}"
-        return f"the worker died ({cause}){': ' + lines[-1] if lines else ''}"
+def start_worker(contestant: Contestant, threads: int, scratch: Path) -> Worker:
+    """A worker for a library, with so many threads and cores, and a folder for its files."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    numbers = map(str, (threads, int(MEMORY_SHARE * memory)))
+    variables = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+    counts = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    variables |= dict.fromkeys(counts, str(threads)) | {
+        "JAX_PLATFORMS": "cpu",
+        "DGLBACKEND": "pytorch",
+        "DGLDEFAULTDIR": str(scratch),
+    }
+    command = [contestant.python, "-m", "benchmarks.cpu.worker", *numbers]
+    return Worker(command, variables, scratch / f"{contestant.name}.log")

@@ -1,103 +1,83 @@
-"""Shows a run: on the terminal, as Markdown, and SAR's cost as a plot."""
+"""Tables of a run, and SAR's cost as a plot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.cpu.record import Record
-from benchmarks.cpu.sheets import Sheet, summaries
-from benchmarks.cpu.summary import spread
+from benchmarks.cpu.measure import Measurement
 
-__all__ = ["circumstances", "markdown", "pipes", "plot_sar", "show"]
+__all__ = ["add_ratios", "details", "means", "plot_sar"]
 
 
-def show(sheet: Sheet, console: Console) -> None:
-    """Prints a table."""
-    table = Table(title=escape(sheet.title), title_justify="left")
-    for index, column in enumerate(sheet.columns):
-        is_number = index >= sheet.num_names and column != "way"
-        table.add_column(escape(column), justify="right" if is_number else "left")
-    for row in sheet.rows:
-        table.add_row(*(escape(cell) for cell in row))
-    console.print(table)
+def add_ratios(rows: Sequence[Measurement]) -> None:
+    """Divides every median by that of the first contestant that did the task on the graph."""
+    bases: dict[tuple, float] = {}
+    for row in rows:
+        if row.median is not None:
+            row.ratio = row.median / bases.setdefault((row.graph, row.task), row.median)
 
 
-def circumstances(record: Record) -> list[str]:
-    """The facts that a reader of the figures needs, one sentence per line."""
-    machine, limits = record.machine, record.limits
-    lines = [
-        f"{record.date}, {machine.cpu}, {record.threads} threads, float32, "
-        f"malloc: {record.malloc}. Command: {record.command}",
-    ]
-    if limits is not None:
-        lines.append(
-            f"Limits measured in the same run: STREAM triad {limits.bandwidth / 1e9:.1f} GB/s, "
-            f"float32 matrix product {limits.rate / 1e9:.0f} GFlop/s."
+def details(rows: Sequence[Measurement], title: str) -> Table:
+    """Every measurement: times, error, memory above the loaded graph, compilation."""
+    table = Table("task", "library", title=escape(title), title_justify="left")
+    for column in ("ms", "quartiles", "times the first", "error", "MB", "compiled in s"):
+        table.add_column(column, justify="right")
+    table.add_column("way")
+    for row in rows:
+        if row.median is None or row.ratio is None:
+            table.add_row(row.task.label, row.contestant, "failed", *[""] * 5, escape(row.failure))
+            continue
+        lower, upper = np.percentile(row.seconds, (25, 75))
+        table.add_row(
+            row.task.label,
+            row.contestant,
+            f"{1e3 * row.median:.2f}",
+            f"{1e3 * lower:.2f} - {1e3 * upper:.2f}",
+            f"{row.ratio:.2f}",
+            "" if row.error is None else f"{row.error:.0e}",
+            "" if row.memory is None else f"{row.memory / 1e6:,.0f}",
+            "" if row.compile_seconds is None else f"{row.compile_seconds:.1f}",
+            row.path,
         )
-    disturbed = [each for each in (*record.peers, *record.sar) if each.disturbed]
-    if disturbed:
-        lines.append(
-            f"Other processes used the cores in rounds of {len(disturbed)} measurements, "
-            "marked with *: do not rely on those. Means leave them out where they can."
-        )
-    for name, versions in record.versions.items():
-        lines.append(f"{name}: {', '.join(f'{key} {value}' for key, value in versions.items())}.")
-    for name, reason in record.absent.items():
-        lines.append(f"{name} does not take part: {reason}.")
-    for name, size in record.sizes.items():
-        lines.append(
-            f"{name}: {size.num_nodes:,} nodes, {size.num_edges:,} edges, {size.num_features} "
-            f"features, {size.num_classes} classes."
-        )
-    return lines
+    return table
 
 
-def markdown(record: Record) -> str:
-    """The circumstances and all comparing tables as Markdown."""
-    blocks = ["\n".join(f"- {line}" for line in circumstances(record))]
-    blocks += [f"**{sheet.title}**\n\n{pipes(sheet)}" for sheet in summaries(record)]
-    return "\n\n".join(blocks) + "\n"
+def means(rows: Sequence[Measurement]) -> Table:
+    """Times faster than each other contestant, by group of tasks, over graphs and sizes."""
+    base, *others = dict.fromkeys(row.contestant for row in rows)
+    title = f"Times that {base} is faster: geometric mean (least) over graphs and sizes"
+    table = Table("tasks", *others, title=title, title_justify="left")
+    for group in dict.fromkeys(row.task.group for row in rows):
+        cells = []
+        for name in others:
+            own = [row for row in rows if (row.task.group, row.contestant) == (group, name)]
+            ratios = [row.ratio for row in own if row.ratio is not None]
+            mean = statistics.geometric_mean(ratios) if ratios else None
+            cells.append("" if mean is None else f"{mean:.2f} ({min(ratios):.2f})")
+        table.add_row(group, *cells)
+    return table
 
 
-def pipes(sheet: Sheet) -> str:
-    """A table as Markdown."""
-    rule = ["---" if index < sheet.num_names else "---:" for index in range(len(sheet.columns))]
-    return "\n".join(_line(cells) for cells in (sheet.columns, rule, *sheet.rows))
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def plot_sar(record: Record, path: Path) -> None:
-    """Draws the epoch's time over the number of parts, relative to one device.
-
-    Args:
-      record: record of a run with SAR.
-      path: path of the image; its suffix is its format.
-
-    Raises:
-      ImportError: matplotlib is not installed (`jaxgraph[plot]`).
-    """
+def plot_sar(rows: Sequence[Measurement], path: Path) -> None:
+    """Draws the epoch's time over the number of parts, in times one device's; needs matplotlib."""
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
-    curves: dict[str, list[float]] = {}
-    for each in record.sar:
-        if each.seconds:
-            median = spread(each.seconds).median
-            curves.setdefault(f"{each.task.label}, {each.graph}", []).append(median)
+    curves: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.ratio is not None:
+            parts = int(row.contestant.split()[0])
+            curves.setdefault(f"{row.task.label}, {row.graph}", {})[parts] = row.ratio
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for label, medians in curves.items():
-        parts = [2**index for index in range(len(medians))]
-        axes.plot(parts, [median / medians[0] for median in medians], marker="o", label=label)
+    for label, curve in curves.items():
+        axes.plot(list(curve), list(curve.values()), marker="o", label=label)
     axes.set_xscale("log", base=2)
     axes.set(xlabel="parts (emulated devices, same cores)", ylabel="epoch, times one device's")
-    axes.axhline(1.15, linestyle=":", color="gray")
     axes.legend()
     figure.savefig(path)

@@ -1,29 +1,15 @@
-"""The tasks that every library is timed on, and their JSON form, which workers receive.
+"""The tasks that every library is timed on.
 
 Imported by workers of every library: it needs the standard library alone.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
 
 from benchmarks.cpu.models import MODELS
 
-__all__ = [
-    "ATTENTION_SLOPE",
-    "Attention",
-    "Epoch",
-    "Product",
-    "SpMM",
-    "Task",
-    "Triad",
-    "from_json",
-    "to_json",
-]
+__all__ = ["ATTENTION_SLOPE", "Attention", "Epoch", "SpMM", "Task", "Triad"]
 
 ATTENTION_SLOPE = 0.2
 """Slope of the leaky ReLU of attention's logits below 0."""
@@ -89,13 +75,13 @@ class Epoch:
 
     @property
     def group(self) -> str:
-        """The tasks with which it shares a mean."""
-        return f"epoch {self.label}"
+        """The tasks with which it shares a mean: itself, on several graphs."""
+        return self.label
 
     @property
     def label(self) -> str:
         """The task's name in the tables."""
-        return MODELS[self.model].label
+        return f"epoch {MODELS[self.model].label}"
 
 
 @dataclass(frozen=True)
@@ -107,7 +93,7 @@ class Triad:
     @property
     def group(self) -> str:
         """The tasks with which it shares a mean."""
-        return "limits"
+        return self.label
 
     @property
     def label(self) -> str:
@@ -115,44 +101,4 @@ class Triad:
         return "STREAM triad"
 
 
-@dataclass(frozen=True)
-class Product:
-    """C = A B of square float32 matrices of a given size: the limit of the cores."""
-
-    size: int
-
-    @property
-    def group(self) -> str:
-        """The tasks with which it shares a mean."""
-        return "limits"
-
-    @property
-    def label(self) -> str:
-        """The task's name in the tables."""
-        return f"matrix product {self.size}"
-
-
-Task = SpMM | Attention | Epoch | Triad | Product
-
-_KINDS: Mapping[str, type[Any]] = MappingProxyType(
-    {"spmm": SpMM, "attention": Attention, "epoch": Epoch, "triad": Triad, "product": Product}
-)
-
-
-def to_json(task: Task) -> dict[str, Any]:
-    """The task as a JSON object."""
-    kind = next(name for name, kind in _KINDS.items() if isinstance(task, kind))
-    return {"kind": kind, **dataclasses.asdict(task)}
-
-
-def from_json(value: Mapping[str, Any]) -> Task:
-    """The task of a JSON object of `to_json`.
-
-    Raises:
-      ValueError: the kind is unknown.
-    """
-    options = dict(value)
-    kind = options.pop("kind", None)
-    if kind not in _KINDS:
-        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(_KINDS)}")
-    return _KINDS[kind](**options)
+Task = SpMM | Attention | Epoch | Triad

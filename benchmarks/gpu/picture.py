@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cpu.summary import spread
 from benchmarks.gpu.contestant import OURS
 
 __all__ = ["Bar", "bars", "draw"]
@@ -34,7 +34,7 @@ def bars(record: dict[str, Any]) -> list[Bar]:
         times: dict[str, dict[str, float]] = {}
         for row in rows:
             if row["seconds"] and row["task"].startswith(("gat ", "gcn ")):
-                median = spread(row["seconds"]).median
+                median = statistics.median(row["seconds"])
                 times.setdefault(row["task"], {})[row["contestant"]] = 1e3 * median
         size = graph.removesuffix("-size")
         found += [

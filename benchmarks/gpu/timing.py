@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu.comparing import TOLERANCE, Expected, expected_of, relative_error
+from benchmarks.cpu.comparing import TOLERANCE, relative_error
 from benchmarks.cpu.tasks import SpMM
 from benchmarks.gpu.contestant import OURS, Contestant, jaxgraph_contestant
 from benchmarks.gpu.graphs import Placed
 from benchmarks.gpu.plan import Layer, Task
 from benchmarks.gpu.programs import draw, program
 
-__all__ = ["Pace", "Row", "contestants", "measure"]
+__all__ = ["REHEARSAL", "Pace", "Row", "contestants", "measure", "reason"]
 
 MOST_COMPILED = 10_000_000
 """Most edges of a graph on which PyG's layers are compiled too."""
@@ -42,27 +43,32 @@ class Pace:
     spread_bytes: int = 1 << 28
 
 
+REHEARSAL = Pace(rounds=2, round_seconds=1e-3, spread_bytes=1)
+
+
 @dataclass
 class Row:
-    """Times, error and memory of one contestant for one task on one graph.
+    """Times, error and memory of one contestant for one task.
 
     Attributes:
-      graph, task, contestant: names.
+      task, contestant: names.
       seconds: seconds of one run, one mean per round.
       error: relative, against jaxgraph; against the reference for a check.
       memory: bytes on the device with the graph and the arrays; None where unknown.
-      prepare_seconds: seconds of preparation and compilation.
       failure: why there are no times, "" where there are.
     """
 
-    graph: str
     task: str
     contestant: str
     seconds: list[float] = field(default_factory=list)
     error: float | None = None
     memory: int | None = None
-    prepare_seconds: float | None = None
     failure: str = ""
+
+    @property
+    def median(self) -> float | None:
+        """Median seconds of its rounds."""
+        return statistics.median(self.seconds) if self.seconds else None
 
 
 def contestants(task: Task, placed: Placed, implementation: str) -> dict[str, Maker]:
@@ -101,37 +107,24 @@ def _pyg(task: Layer, placed: Placed, way: str) -> Maker:
     return make
 
 
-def measure(
-    graph: str, task: Task, placed: Placed, implementation: str, pace: Pace
-) -> Iterator[Row]:
-    """Runs a task once with all contestants, compares, and times in turns those that agree.
-
-    Args:
-      graph: name of the graph.
-      task: the task.
-      placed: the graph.
-      implementation: implementation of jaxgraph's ops.
-      pace: the rounds and seconds.
-
-    Yields:
-      A row for each contestant.
-    """
+def measure(task: Task, placed: Placed, implementation: str, pace: Pace) -> Iterator[Row]:
+    """Runs a task once with all contestants, compares, and times in turns those that agree."""
     shapes = program(task, placed, implementation)[1]
     copies = _copies(shapes, pace.spread_bytes)
     ready: dict[str, tuple[Row, Contestant, int]] = {}
-    expected: Mapping[str, Expected] | None = None
+    expected: Mapping[str, np.ndarray] | None = None
     for name, make in contestants(task, placed, implementation).items():
-        row = Row(graph, task.label, name)
+        row = Row(task.label, name)
         try:
             contestant, first, numbers = _first_run(make, row, draw(shapes, 0))
         except Exception as error:
-            row.failure = _reason(error)
+            row.failure = reason(error)
             yield row
             continue
         if expected is None:
-            expected = expected_of(numbers)
+            expected = numbers
         else:
-            row.error = relative_error(numbers, expected)[0]
+            row.error = relative_error(numbers, expected)
         if row.error is not None and not row.error <= TOLERANCE:
             row.failure = f"wrong result: off by {row.error:.1e}"
             yield row
@@ -155,13 +148,11 @@ def _first_run(
     make: Maker, row: Row, arrays: Sequence[Any]
 ) -> tuple[Contestant, float, Mapping[str, np.ndarray]]:
     """Prepares a contestant; returns the time of a second run, since the first may compile."""
-    start = time.perf_counter()
     contestant = make()
     taken = contestant.take(arrays)
     output = contestant.call(taken)
     contestant.wait(output)
     numbers = contestant.numbers(output)
-    row.prepare_seconds = time.perf_counter() - start
     start = time.perf_counter()
     contestant.wait(contestant.call(taken))
     seconds = time.perf_counter() - start
@@ -185,7 +176,7 @@ def _time_by_turns(
             try:
                 row.seconds.append(_round(contestant, sets, repeats))
             except Exception as error:
-                row.failure = _reason(error)
+                row.failure = reason(error)
 
 
 def _round(contestant: Contestant, sets: Sequence[Sequence[Any]], repeats: int) -> float:
@@ -200,5 +191,6 @@ def _round(contestant: Contestant, sets: Sequence[Sequence[Any]], repeats: int) 
     return (time.perf_counter() - start) / repeats
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """An error in one line."""
     return f"{type(error).__name__}: {error}".partition("\n")[0][:200]

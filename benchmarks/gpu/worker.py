@@ -1,110 +1,85 @@
-"""A separate process for the tasks of one graph: a kernel that breaks the device breaks only it.
-
-Places the graph, writes its size and waits for a line on its standard input. Then writes a JSON
-object per line: {"begin": task} before each task, then a row for each contestant.
-"""
+"""A process for the tasks of one graph: a kernel that breaks the device breaks only it."""
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 
-from benchmarks.cpu.work import Size
+from benchmarks.cpu.worker import serve
 from benchmarks.gpu.checks import check
 from benchmarks.gpu.graphs import Placed, make_graph, place
-from benchmarks.gpu.plan import GRAPHS, TASKS, Check, Task
-from benchmarks.gpu.roofline import copy_bandwidth
-from benchmarks.gpu.timing import Pace, Row, measure
+from benchmarks.gpu.plan import TASKS, Check, Task
+from benchmarks.gpu.timing import REHEARSAL, Pace, Row, measure, reason
 from jaxgraph.ops.core.choice import usable_implementation
 
-__all__ = ["main", "work_on"]
-
-REHEARSAL = Pace(rounds=2, round_seconds=1e-3, spread_bytes=1)
+__all__ = ["Session"]
 
 
-def work_on(
-    graph: str, placed: Placed, implementation: str, tasks: Sequence[int], rehearse: bool
-) -> Iterator[dict[str, Any]]:
-    """Runs tasks.
+class Session:
+    """The state of a worker between requests; each method is a request.
 
     Args:
-      graph: name of the graph in the plan.
-      placed: the graph.
-      implementation: implementation of the ops.
-      tasks: their indices in the plan.
       rehearse: whether this is a machine without a GPU.
-
-    Yields:
-      The objects to write.
     """
-    yield {"bandwidth": copy_bandwidth(1 << (10 if rehearse else 29))}
-    for index in tasks:
-        yield {"begin": index}
-        for row in _rows(graph, TASKS[graph][index], placed, implementation, rehearse):
-            yield {"row": vars(row)}
-        _release()
 
+    _placed: Placed | None = None
 
-def _rows(
-    graph: str, task: Task, placed: Placed, implementation: str, rehearse: bool
-) -> Iterator[Row]:
-    try:
-        if isinstance(task, Check):
+    def __init__(self, rehearse: bool) -> None:
+        # Both libraries multiply matrices in float32, not in TF32.
+        jax.config.update("jax_default_matmul_precision", "float32")
+        self._implementation = usable_implementation(
+            None if rehearse else "mosaic_gpu", jax.devices()[0]
+        )
+        self._rehearse = rehearse
+
+    def place(self, graph: str) -> dict[str, int]:
+        """Places a graph of the plan; returns its size."""
+        made = make_graph(graph)
+        self._placed = place(made, self._implementation)
+        return {"num_nodes": made.num_nodes, "num_edges": made.num_edges}
+
+    def bandwidth(self) -> float:
+        """Bytes per second, read and written, of the best of ten copies of an array."""
+        add = jax.jit(lambda x: x + 1)
+        x = jnp.zeros(1 << (10 if self._rehearse else 29), jnp.float32)
+        x = jax.block_until_ready(add(x))
+        best = float("inf")
+        for _ in range(10):
             start = time.perf_counter()
-            error, failure = check(task, placed, implementation)
-            seconds = time.perf_counter() - start
-            yield Row(graph, task.label, implementation, [], error, None, seconds, failure)
-        else:
-            yield from measure(
-                graph, task, placed, implementation, REHEARSAL if rehearse else Pace()
-            )
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
-        yield Row(graph, task.label, implementation, failure=reason)
+            add(x).block_until_ready()
+            best = min(best, time.perf_counter() - start)
+        return 2 * x.nbytes / best
 
+    def work(self, graph: str, index: int) -> list[Row]:
+        """Runs a task of a graph's plan; a row for each contestant."""
+        if self._placed is None:
+            self.place(graph)
+        assert self._placed is not None
+        found = list(self._rows(TASKS[graph][index], self._placed))
+        # Memory returns to the device, which must be alive for that.
+        jax.clear_caches()
+        gc.collect()
+        if "torch" in sys.modules:
+            sys.modules["torch"].cuda.empty_cache()
+        jnp.ones(1).sum().block_until_ready()
+        return found
 
-def _release() -> None:
-    """Returns memory to the device, which must be alive for that; an error ends the worker."""
-    jax.clear_caches()
-    gc.collect()
-    if "torch" in sys.modules:
-        sys.modules["torch"].cuda.empty_cache()
-    jnp.ones(1).sum().block_until_ready()
-
-
-def main() -> None:
-    """Reads the command line and writes to standard output."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.worker", description=__doc__)
-    parser.add_argument("graph", choices=list(GRAPHS))
-    parser.add_argument("tasks", type=int, nargs="+")
-    parser.add_argument("--rehearse", action="store_true")
-    options = parser.parse_args()
-    # Both libraries multiply matrices in float32, not in TF32.
-    jax.config.update("jax_default_matmul_precision", "float32")
-    implementation = usable_implementation(
-        None if options.rehearse else "mosaic_gpu", jax.devices()[0]
-    )
-    start = time.perf_counter()
-    made = make_graph(options.graph)
-    size = Size(made.num_nodes, made.num_edges, 1, GRAPHS[options.graph].num_classes, 0)
-    placed = place(made, implementation)
-    del made
-    ready = {"size": vars(size), "seconds": time.perf_counter() - start}
-    print(json.dumps(ready), flush=True)
-    # Nothing to read: the parent process has ended.
-    if not sys.stdin.readline():
-        return
-    for line in work_on(options.graph, placed, implementation, options.tasks, options.rehearse):
-        print(json.dumps(line), flush=True)
+    def _rows(self, task: Task, placed: Placed) -> Iterator[Row]:
+        pace = REHEARSAL if self._rehearse else Pace()
+        try:
+            if isinstance(task, Check):
+                error, failure = check(task, placed, self._implementation)
+                yield Row(task.label, self._implementation, error=error, failure=failure)
+            else:
+                yield from measure(task, placed, self._implementation, pace)
+        except Exception as error:
+            yield Row(task.label, self._implementation, failure=reason(error))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    serve(Session(sys.argv[1] == "rehearse"), int(sys.argv[2]))

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
 
 from benchmarks.cpu.inputs import Data, node_features
-from benchmarks.cpu.libraries.interface import Prepared
 from benchmarks.cpu.libraries.torch_training import (
     Convolution,
     prepare_attention,
@@ -21,6 +19,7 @@ from benchmarks.cpu.libraries.torch_training import (
 )
 from benchmarks.cpu.models import MODELS, Layer, Model
 from benchmarks.cpu.tasks import ATTENTION_SLOPE, Attention, Epoch, SpMM, Task
+from benchmarks.cpu.worker import Prepared
 
 # Its native library is built for few versions of torch, and nothing here uses it.
 sys.modules.setdefault("dgl.graphbolt", types.ModuleType("dgl.graphbolt"))
@@ -28,15 +27,11 @@ sys.modules.setdefault("dgl.graphbolt", types.ModuleType("dgl.graphbolt"))
 import dgl  # noqa: E402
 from dgl import nn as dgl_nn  # noqa: E402
 
-__all__ = ["DGLLibrary"]
+__all__ = ["Library"]
 
 
-class DGLLibrary:
+class Library:
     """`dgl.ops` and `dgl.nn.pytorch` on one graph with 32-bit ids."""
-
-    def versions(self) -> Mapping[str, str]:
-        """The versions of the packages that do the work."""
-        return {"dgl": dgl.__version__, "torch": torch.__version__}
 
     def load(self, data: Data) -> None:
         """Takes a graph."""
@@ -44,14 +39,20 @@ class DGLLibrary:
         self._graphs: dict[bool, Any] = {}
 
     def lay_out(self, task: Task) -> None:
-        """Makes the graph in all its formats; see `Library.lay_out`."""
+        """Makes the graph in all its formats."""
         if not isinstance(task, SpMM | Attention | Epoch):
             raise NotImplementedError("DGL has no such task")
-        self._graph(_needs_loops(task))
+        with_loops = isinstance(task, Epoch) and MODELS[task.model].needs_loops
+        if with_loops not in self._graphs:
+            ends = tuple(map(tensor, self._data.edges(with_loops)))
+            graph = dgl.graph(ends, num_nodes=self._data.num_nodes, idtype=torch.int32)
+            graph.create_formats_()
+            self._graphs[with_loops] = graph
+        self._graph = self._graphs[with_loops]
 
     def prepare(self, task: Task) -> Prepared:
         """Prepares a task."""
-        graph = self._graph(_needs_loops(task))
+        graph = self._graph
         if isinstance(task, SpMM):
             return self._spmm(graph, task)
         if isinstance(task, Attention):
@@ -59,36 +60,20 @@ class DGLLibrary:
         assert isinstance(task, Epoch)
         model = MODELS[task.model]
         return prepare_epoch(
-            task, self._data, lambda layer: _convolution(model, layer, graph), "dgl.nn"
+            model, self._data, lambda layer: _convolution(model, layer, graph), "dgl.nn"
         )
-
-    def _graph(self, with_loops: bool) -> Any:
-        if with_loops not in self._graphs:
-            senders, receivers = self._data.edges(with_loops)
-            ends = (tensor(senders), tensor(receivers))
-            graph = dgl.graph(ends, num_nodes=self._data.num_nodes, idtype=torch.int32)
-            graph.create_formats_()
-            self._graphs[with_loops] = graph
-        return self._graphs[with_loops]
 
     def _spmm(self, graph: Any, task: SpMM) -> Prepared:
         x = tensor(node_features(self._data.num_nodes, task.features))
         weight = tensor(self._data.edge_weight)[:, None]
 
+        @torch.no_grad()
         def compute() -> Any:
-            with torch.no_grad():
-                if task.weighted:
-                    return dgl.ops.u_mul_e_sum(graph, x, weight)
-                return dgl.ops.copy_u_sum(graph, x)
+            if task.weighted:
+                return dgl.ops.u_mul_e_sum(graph, x, weight)
+            return dgl.ops.copy_u_sum(graph, x)
 
-        def run() -> None:
-            compute()
-
-        return Prepared(lambda: {"y": compute().numpy()}, run, "dgl.ops")
-
-
-def _needs_loops(task: Task) -> bool:
-    return isinstance(task, Epoch) and task.model in ("gcn", "gat")
+        return Prepared(lambda: {"y": compute().numpy()}, compute, "dgl.ops")
 
 
 def _attend(graph: Any, values: Any, sender_logits: Any, receiver_logits: Any) -> Any:

@@ -3,24 +3,20 @@
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-import torch_geometric
 from torch_geometric import EdgeIndex
 from torch_geometric import nn as pyg_nn
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
 from torch_geometric.utils import softmax, spmm
 
 from benchmarks.cpu.inputs import Data, node_features
-from benchmarks.cpu.libraries.interface import Prepared
 from benchmarks.cpu.libraries.torch_library import csr_tensor
 from benchmarks.cpu.libraries.torch_training import (
     Convolution,
@@ -30,11 +26,12 @@ from benchmarks.cpu.libraries.torch_training import (
 )
 from benchmarks.cpu.models import MODELS, Layer, Model
 from benchmarks.cpu.tasks import ATTENTION_SLOPE, Attention, Epoch, SpMM, Task
+from benchmarks.cpu.worker import Prepared
 
-__all__ = ["PyGLibrary"]
+__all__ = ["Library"]
 
 
-class PyGLibrary:
+class Library:
     """`torch_geometric.nn` with torch_sparse and pyg-lib where they are installed.
 
     Args:
@@ -45,22 +42,13 @@ class PyGLibrary:
         self._patience = patience
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
 
-    def versions(self) -> Mapping[str, str]:
-        """The versions of the packages that do the work."""
-        return {
-            "torch_geometric": torch_geometric.__version__,
-            "torch": torch.__version__,
-            "pyg-lib": "yes" if WITH_PYG_LIB else "no",
-            "torch_sparse": "yes" if WITH_TORCH_SPARSE else "no",
-        }
-
     def load(self, data: Data) -> None:
-        """Loads a graph."""
+        """Takes a graph."""
         self._data = data
         self._made: dict[tuple[str, bool, bool], Any] = {}
 
     def lay_out(self, task: Task) -> None:
-        """Makes every representation of the edges that may be fastest; see `Library.lay_out`."""
+        """Makes every representation of the edges that may be fastest."""
         if not isinstance(task, SpMM | Attention | Epoch):
             raise NotImplementedError("PyG has no such task")
         for name in _candidates(task):
@@ -74,7 +62,8 @@ class PyGLibrary:
 
     def _edges(self, name: str, task: Task) -> Any:
         """Edges for a task: a matrix, or edges sorted by receiver with their weights or None."""
-        key = name, _needs_loops(task), isinstance(task, SpMM) and task.weighted
+        with_loops = isinstance(task, Epoch) and MODELS[task.model].needs_loops
+        key = name, with_loops, isinstance(task, SpMM) and task.weighted
         if key not in self._made:
             make = _matrix if name == "CSR" else _edge_index
             self._made[key] = make(self._data, *key)
@@ -85,18 +74,15 @@ class PyGLibrary:
         edges = self._edges(name, task)
         sum_of_neighbors = pyg_nn.SimpleConv(aggr="sum")
 
+        @torch.no_grad()
         def compute() -> Any:
-            with torch.no_grad():
-                if name == "CSR":
-                    return spmm(edges, x)
-                if name == "EdgeIndex":
-                    return edges[0].matmul(x, edges[1], transpose=True)
-                return sum_of_neighbors(x, *edges)
+            if name == "CSR":
+                return spmm(edges, x)
+            if name == "EdgeIndex":
+                return edges[0].matmul(x, edges[1], transpose=True)
+            return sum_of_neighbors(x, *edges)
 
-        def run() -> None:
-            compute()
-
-        return Prepared(lambda: {"y": compute().numpy()}, run, name)
+        return Prepared(lambda: {"y": compute().numpy()}, compute, name)
 
     def _attention(self, name: str, task: Attention) -> Prepared:
         attend = partial(_AttentionSum(), self._edges(name, task)[0])
@@ -109,7 +95,7 @@ class PyGLibrary:
         if task.model == "gcn":
             edges, weight = gcn_norm(edges, None, self._data.num_nodes, add_self_loops=False)
         return prepare_epoch(
-            task, self._data, lambda layer: _convolution(model, layer, edges, weight), name
+            model, self._data, lambda layer: _convolution(model, layer, edges, weight), name
         )
 
 
@@ -145,47 +131,34 @@ def _candidates(task: Task) -> tuple[str, ...]:
     return "CSR", "EdgeIndex", "sorted edge_index"
 
 
-def _needs_loops(task: Task) -> bool:
-    return isinstance(task, Epoch) and task.model in ("gcn", "gat")
+def _fastest(ways: dict[str, Callable[[], Prepared]], patience: float) -> Prepared:
+    """The fastest of several ways to prepare a task, in the order in which they are tried.
 
-
-def _fastest(ways: Mapping[str, Callable[[], Prepared]], patience: float) -> Prepared:
-    """The fastest of several ways to prepare a task; one that fails is left out.
-
-    Args:
-      ways: to prepare the task, by name, in the order in which they are tried.
-      patience: seconds after which no further one is tried.
-
-    Raises:
-      RuntimeError: all failed.
+    No further one is tried when the patience is over; one that fails is left out.
     """
-    best, shortest, failures = None, math.inf, []
+    times: dict[str, float] = {}
+    failures = []
     start = time.perf_counter()
     for name, prepare in ways.items():
-        if best is not None and time.perf_counter() - start > patience:
+        if times and time.perf_counter() - start > patience:
             break
         try:
-            seconds = _seconds(prepare(), patience)
+            run = prepare().run
+            # The first run fills caches; one that takes very long is enough.
+            times[name] = _seconds(run)
+            if times[name] < patience:
+                times[name] = _seconds(run)
         except Exception as error:
             failures.append(f"{name}: {type(error).__name__}: {error}")
-            continue
-        if seconds < shortest:
-            best, shortest = prepare, seconds
-    if best is None:
+    if not times:
         raise RuntimeError("; ".join(failures))
     # Prepared again: the trial has trained its model.
-    return best()
+    return ways[min(times, key=lambda name: times[name])]()
 
 
-def _seconds(prepared: Prepared, patience: float) -> float:
-    """Seconds of the second run, as the first fills caches, or of a first that takes very long."""
-    seconds = _timed(prepared)
-    return seconds if seconds > patience else _timed(prepared)
-
-
-def _timed(prepared: Prepared) -> float:
+def _seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
-    prepared.run()
+    run()
     return time.perf_counter() - start
 
 

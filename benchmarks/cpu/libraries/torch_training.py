@@ -11,22 +11,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from benchmarks.cpu.inputs import Data, attention_inputs, initial_parameters
-from benchmarks.cpu.libraries.interface import Prepared
-from benchmarks.cpu.models import LEARNING_RATE, MODELS, Layer, Model
-from benchmarks.cpu.tasks import Attention, Epoch
+from benchmarks.cpu.inputs import Data, attention_inputs
+from benchmarks.cpu.models import LEARNING_RATE, LOSSES, Layer, Model
+from benchmarks.cpu.tasks import Attention
+from benchmarks.cpu.worker import Prepared
 
-__all__ = [
-    "Attend",
-    "Convolution",
-    "make_module",
-    "prepare_attention",
-    "prepare_epoch",
-    "tensor",
-]
-
-Attend = Callable[[Any, Any, Any], Any]
-"""y of (z, l, r): [nodes, heads, features] of [nodes, heads, features] and twice [nodes, heads]."""
+__all__ = ["Convolution", "prepare_attention", "prepare_epoch", "tensor"]
 
 
 @dataclass(frozen=True)
@@ -72,21 +62,10 @@ class _Stack(torch.nn.Module):
         return x
 
 
-def make_module(
-    model: Model, data: Data, convolution: Callable[[Layer], Convolution]
-) -> tuple[Any, dict[str, tuple[Any, bool]]]:
-    """A model of a library's convolutions, with the initial parameters of every library.
-
-    Args:
-      model: the model.
-      data: the graph.
-      convolution: makes a layer.
-
-    Returns:
-      The module, and its parameters by "layer/name", with True for those that are transposed.
-    """
-    in_features = data.nodes.shape[1]
-    layers = model.layers(in_features, data.num_classes)
+def _make_module(model: Model, data: Data, convolution: Callable[[Layer], Convolution]) -> Any:
+    """A model of a library's convolutions, with the initial parameters of every library."""
+    sizes = data.nodes.shape[1], data.num_classes
+    layers = model.layers(*sizes)
     convolutions = [convolution(layer) for layer in layers]
     module = _Stack(model, layers[:-1], convolutions)
     named: dict[str, tuple[Any, bool]] = {}
@@ -96,29 +75,18 @@ def make_module(
         named[f"{index}/norm/scale"] = norm.weight, False
         named[f"{index}/norm/bias"] = norm.bias, False
     with torch.no_grad():
-        for name, value in initial_parameters(model, in_features, data.num_classes).items():
+        for name, value in model.initial_parameters(*sizes).items():
             parameter, is_transposed = named[name]
             source = tensor(value.T if is_transposed else value)
             parameter.copy_(source.reshape(parameter.shape))
-    return module, named
+    return module
 
 
 def prepare_epoch(
-    task: Epoch, data: Data, convolution: Callable[[Layer], Convolution], path: str
+    model: Model, data: Data, convolution: Callable[[Layer], Convolution], path: str
 ) -> Prepared:
-    """Training by Adam on the nodes of the training mask.
-
-    Args:
-      task: the task.
-      data: the graph.
-      convolution: makes a layer.
-      path: for the report.
-
-    Returns:
-      The task, ready.
-    """
-    model = MODELS[task.model]
-    module, named = make_module(model, data, convolution)
+    """Training by Adam on the nodes of the training mask, with layers that `convolution` makes."""
+    module = _make_module(model, data, convolution)
     optimizer = torch.optim.Adam(module.parameters(), lr=LEARNING_RATE)
     x = tensor(data.nodes)
     chosen = tensor(np.flatnonzero(data.train_mask))
@@ -132,39 +100,17 @@ def prepare_epoch(
         return float(loss.detach())
 
     def results() -> dict[str, np.ndarray]:
-        losses = [advance()]
-        gradients = {
-            name: (owned.grad.T if is_transposed else owned.grad).numpy().copy()
-            for name, (owned, is_transposed) in named.items()
-            if model.has_effect(name)
-        }
-        losses.append(advance())
-        return {"losses": np.asarray(losses, np.float32), **gradients}
+        return {"losses": np.asarray([advance() for _ in range(LOSSES)], np.float32)}
 
-    def run() -> None:
-        advance()
-
-    return Prepared(results, run, path)
+    return Prepared(results, advance, path)
 
 
-def prepare_attention(task: Attention, data: Data, attend: Attend, path: str) -> Prepared:
-    """Attention on given values and logits.
-
-    Args:
-      task: the task.
-      data: the graph.
-      attend: the library's attention.
-      path: for the report.
-
-    Returns:
-      The task, ready.
-    """
-    inputs = attention_inputs(data.num_nodes, task)
-    arguments = [
-        tensor(array).requires_grad_(task.backward)
-        for array in (inputs.values, inputs.sender_logits, inputs.receiver_logits)
-    ]
-    gradient = tensor(inputs.gradient)
+def prepare_attention(
+    task: Attention, data: Data, attend: Callable[[Any, Any, Any], Any], path: str
+) -> Prepared:
+    """Attention on given values and logits; `attend` makes y of z, l and r."""
+    *arrays, gradient = map(tensor, attention_inputs(data.num_nodes, task))
+    arguments = [array.requires_grad_(task.backward) for array in arrays]
 
     def compute() -> tuple[Any, ...]:
         if task.backward:
@@ -176,7 +122,4 @@ def prepare_attention(task: Attention, data: Data, attend: Attend, path: str) ->
     def results() -> dict[str, np.ndarray]:
         return {name: output.numpy() for name, output in zip("yzlr", compute(), strict=False)}
 
-    def run() -> None:
-        compute()
-
-    return Prepared(results, run, path)
+    return Prepared(results, compute, path)
