@@ -27,13 +27,14 @@ from jaxgraph.cli.plan_report import (
     row_of,
 )
 from jaxgraph.cli.recipes import Recipe, build_layers, build_model
+from jaxgraph.external.request import METHODS
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
 from jaxgraph.partition.registry import costless_methods
 from jaxgraph.written_file import check_writable, write_each
 
 if TYPE_CHECKING:
-    from jaxgraph.planner import Considered, GraphCounts, Plan, Target
+    from jaxgraph.planner import Considered, GraphCounts, Option, Plan, Target
 
 __all__ = ["PlanOptions", "run_plan"]
 
@@ -155,7 +156,7 @@ def run_plan(options: PlanOptions) -> None:
     output.print(plan_table(_title(options, settings, target), found, limit))
     plan = error = None
     try:
-        plan = _plan(found, model, target, limit)
+        plan = _plan(_recommendable(options, found), model, target, limit)
     except ValueError as raised:
         error = raised
     for line in (*reasons(found), *advice(found, source), *policies(found)):
@@ -239,6 +240,13 @@ def _plan(found: "Sequence[Considered]", model: Any, target: "Target", limit: in
     return to_plan(found, model, target, limit)
 
 
+def _recommendable(options: PlanOptions, found: "Sequence[Considered]") -> "Sequence[Considered]":
+    """Of a graph given by counts, the ways for which it can be cut without being in memory."""
+    if options.dataset is not None:
+        return found
+    return [each for each in found if each.fits and _is_cut_from_files(each.option)] or found
+
+
 def _title(options: PlanOptions, settings: Recipe, target: "Target") -> str:
     graph = options.dataset or (
         f"{options.nodes:,.0f} nodes, {options.edges:,.0f} edges ({options.degrees} degrees)"
@@ -256,23 +264,35 @@ def _title(options: PlanOptions, settings: Recipe, target: "Target") -> str:
 
 
 def _command(options: PlanOptions, plan: "Plan") -> str:
-    """The command line that trains as planned."""
-    found = ["jaxgraph train", f"--dataset {options.dataset or 'YOUR-GRAPH'}"]
-    found.append(f"--model {options.model}")
-    given = ("hidden", "layers", "heads", "norm", "labels_per_class")
-    known = {name: getattr(options, name) for name in given}
-    found += [f"{option_name(n)} {value}" for n, value in known.items() if value is not None]
-    switches = ("undirected", "degree_features", "ignore_edge_data")
-    found += [option_name(name) for name in switches if getattr(options, name)]
+    """The command line that trains as planned; of a graph given by counts, two of them."""
     option = plan.option
-    found += [f"--parts {plan.num_parts}", f"--partitioner {option.method}"]
+    graph = [f"--dataset {options.dataset or 'YOUR-GRAPH'}"]
+    switches = ("undirected", "degree_features", "ignore_edge_data")
+    graph += [option_name(name) for name in switches if getattr(options, name)]
+    names = ("labels_per_class",) if options.dataset else ()
+    graph += _given(options, names)
+    cut = [f"--parts {plan.num_parts}", f"--mode {option.mode}"]
+    cut += _given(option, ("rest", "topology", "chunks"))
+    train = _given(options, ("model", "hidden", "layers", "heads", "norm", "memory_limit"))
+    train += ["--prefetch"] if option.prefetch else []
+    if options.dataset is None:
+        limit = ["--memory-limit 16GB"] if _is_cut_from_files(option) else []
+        written = ["jaxgraph partition", *graph, *cut, f"--method {option.method}", *limit]
+        train = ["jaxgraph train --partition PARTS", *train]
+        return " ".join([*written, "--out PARTS &&", *train])
     if plan.mode == "stream" and plan.num_devices > 1:
-        found.append(f"--devices {plan.num_devices}")
-    found.append(f"--mode {option.mode}")
-    known = {name: getattr(option, name) for name in ("rest", "topology", "chunks")}
-    found += [f"--{name} {value}" for name, value in known.items() if value is not None]
-    found += [] if options.memory_limit is None else [f"--memory-limit {options.memory_limit}"]
-    return " ".join([*found, *(["--prefetch"] if option.prefetch else [])])
+        train.append(f"--devices {plan.num_devices}")
+    return " ".join(["jaxgraph train", *graph, *cut, f"--partitioner {option.method}", *train])
+
+
+def _given(options: Any, names: Sequence[str]) -> list[str]:
+    values = {name: getattr(options, name) for name in names}
+    return [f"{option_name(name)} {value}" for name, value in values.items() if value is not None]
+
+
+def _is_cut_from_files(option: "Option") -> bool:
+    """Whether a graph larger than memory can be cut for this way."""
+    return option.method in METHODS and option.mode != "p3"
 
 
 def _write(

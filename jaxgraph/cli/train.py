@@ -43,6 +43,9 @@ _OF_PROCESS |= {"data_dir", "dataset", "folder", "json", "log", "partition", "pr
 _OF_PROCESS |= {"profile", "profile_epochs", "resume", "source"}
 """Options, and the source of a recipe, that may differ between the processes of a run."""
 
+_FEW_NODES = 100
+"""Nodes of a part, below which a limit of memory has cut the graph into very many parts."""
+
 
 @dataclass(frozen=True)
 class _Running:
@@ -149,6 +152,7 @@ def _read(
     if finds_parts:
         parts = _fewest_parts(options, settings, graph, how, group)
         options = replace(options, parts=parts.num_parts)
+        _warn_of_many_parts(options, graph, group)
     else:
         parts = partition(graph, options.parts or 1, **how)
     return options, settings, given, GraphInput(graph, parts, facts)
@@ -212,7 +216,19 @@ def _planned(
         source = replace(source, parts=plan.partition(graph, options.seed))
     devices = options.parts if plan.mode == "stream" else None
     options = replace(options, **plan.shard_options(), parts=plan.num_parts, devices=devices)
+    if plan.mode == "stream":
+        _warn_of_many_parts(options, graph, group)
     return options, source
+
+
+def _warn_of_many_parts(options: TrainOptions, graph: Graph, group: ProcessGroup) -> None:
+    parts = options.parts or 1
+    if group.is_first and parts > 1 and graph.num_nodes < _FEW_NODES * parts:
+        typer.echo(
+            f"Warning: --memory-limit {options.memory_limit} cuts {graph.num_nodes:,} nodes into "
+            f"{parts} parts, and an epoch visits every pair of them; a larger limit is faster.",
+            err=True,
+        )
 
 
 def _check_trainable(facts: GraphFacts, mode: str | None) -> None:

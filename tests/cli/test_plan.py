@@ -1,6 +1,9 @@
 import json
+import re
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -31,6 +34,24 @@ def test_a_graph_by_its_counts(tmp_path: Path) -> None:
     assert fastest <= figures["plan"]["seconds"] <= NEAR * fastest
     assert all(each["is_compiled"] is False for each in figures["considered"])
     assert load_plan(plan).to_dict() == figures["plan"]
+
+
+def test_of_counts_a_command_is_recommended_that_cuts_a_graph_larger_than_memory(tmp_path) -> None:
+    """METIS, which such a cut refuses, is not recommended, though its halos are smaller."""
+    result = run(*COUNTS, "--target", "cpux2", "--compile", "none", "--halo-share", "0.01")
+    assert result.exit_code == 0, result.output
+    assert "metis" in result.output
+    recommended = re.search(r"Recommended: (.*)", result.output)
+    assert recommended is not None
+    edges, parts = tmp_path / "edges.npy", tmp_path / "parts"
+    np.save(edges, np.random.default_rng(0).integers(0, 50, (200, 2)))
+    text = recommended[1].replace("YOUR-GRAPH", str(edges)).replace("PARTS", str(parts))
+    partition, train = (shlex.split(each)[1:] for each in text.split("&&"))
+    assert "--memory-limit" in partition
+    result = CliRunner().invoke(app, partition)
+    assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(app, train)
+    assert "has no labels" in result.stderr  # All its options are right.
 
 
 @pytest.mark.parametrize(

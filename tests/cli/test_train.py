@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -444,6 +445,15 @@ def test_a_memory_limit_finds_the_parts_of_a_streamed_run(tmp_path: Path):
     assert "mode: stream" in planned.output
     refused = run("--memory-limit", "10000")
     assert refused.exit_code == 2 and "the least that works" in " ".join(refused.output.split())
+
+
+@pytest.mark.parametrize("mode", ["stream", "auto"])
+def test_a_limit_that_cuts_a_small_graph_into_very_many_parts_is_a_warning(mode: str):
+    limit = ("--mode", mode, "--memory-limit", "30kB", "--epochs", "1")
+    result = CliRunner().invoke(app, [*SMALL, *limit])
+    assert result.exit_code == 0, result.output
+    (warning,) = re.findall("Warning: .*\n", result.stderr)
+    assert "--memory-limit 30kB cuts 200 nodes into 4 parts" in warning
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def alone_with(folder: Path, *, resume: bool) -> Iterator[None]:
         if held and not resume:
             raise ValueError(
                 f"{folder} holds checkpoints of a run, the last after epoch {held[0][0]}; resume "
-                "that run, or take another folder"
+                "that run (resume, or --resume on the command line), or take another folder"
             )
         folder.mkdir(exist_ok=True)
         _beside(folder).rmdir()  # Permissions alone do not reveal a read-only file system.

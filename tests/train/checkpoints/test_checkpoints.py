@@ -269,7 +269,7 @@ def other_format(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"resume": False}, "holds checkpoints of a run, the last after epoch 5; resume"),
+        ({"resume": False}, r"holds checkpoints .* after epoch 5; resume that run \(.*--resume"),
         ({"epochs": 4}, r"epochs is 4, and .*epoch-00000005 is of a run that has done 5"),
         ({"model": WiderNet()}, r"epoch-00000005 does not belong to the model: .*'other'"),
         ({"optimizer": optax.sgd(0.1)}, "epoch-00000005 does not belong to the optimizer"),
