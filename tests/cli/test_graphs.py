@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph, split_summary
+from jaxgraph.cli.graphs import graph_summary, load_graph, split_summary
+from jaxgraph.cli.options import GraphOptions
 from jaxgraph.datasets import load_gnn_benchmark
 from jaxgraph.graph_facts import facts_of
 from tests.datasets.test_gnn_benchmark import pickled_layout
@@ -98,10 +99,8 @@ def test_options_of_a_file_reach_its_reader(tmp_path: Path, capsys: pytest.Captu
     assert (graph.num_nodes, graph.edge_weight) == (10000001, None)
     named = load(option=["columns=(1,2)", "weights=False"])
     assert named.senders.tolist() == [7, 8]
-    with pytest.raises(ValueError, match="--weight-column: karate is no file"):
+    with pytest.raises(ValueError, match="weights: no option of the data set 'karate'"):
         load("karate", weight_column="2")
-    with pytest.raises(ValueError, match="--relabel: karate is no file"):
-        load("karate", relabel=False)
 
 
 def test_edge_data_is_dropped_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
