@@ -1,8 +1,12 @@
 """Output of the command line: progress bars, tables, and numbers formatted for people."""
 
+import io
+import os
+import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from contextlib import suppress
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -17,22 +21,18 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["EpochBar", "EpochRecord", "StepBar", "byte_text", "second_text", "two_columns"]
+__all__ = [
+    "EpochBar",
+    "Output",
+    "StepBar",
+    "byte_text",
+    "drop_output",
+    "second_text",
+    "tolerate_other_encodings",
+    "two_columns",
+]
 
 _SECONDS_BETWEEN_LINES = 30
-
-
-class EpochRecord(Protocol):
-    """A report of training after an epoch."""
-
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def loss(self) -> float: ...
-    @property
-    def val_accuracy(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
 
 
 class _Bar:
@@ -93,7 +93,7 @@ class EpochBar(_Bar):
         )
         self._progress.update(self._task, total=epochs)
 
-    def update(self, record: EpochRecord) -> None:
+    def update(self, record: Any) -> None:
         """Shows one epoch that has ended."""
         done, seconds = record.epoch, second_text(record.seconds)
         state = f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}  {seconds}"
@@ -175,3 +175,26 @@ def second_text(seconds: float) -> str:
     '12.5 ms'
     """
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"
+
+
+class Output(Console):
+    """A console of the standard output that continues without a reader (`jaxgraph ... | head`)."""
+
+    def on_broken_pipe(self) -> None:
+        """Drops all further output; rich would end the program."""
+        self.quiet = True
+        drop_output()
+
+
+def drop_output() -> None:
+    """Discards the standard output, so that the rest of its buffer raises no error."""
+    with suppress(OSError, ValueError):
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, sys.stdout.fileno())
+        os.close(descriptor)
+
+
+def tolerate_other_encodings() -> None:
+    """Escapes characters that the standard output's encoding lacks, instead of raising."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

@@ -8,10 +8,9 @@ __all__ = ["main"]
 def main() -> None:
     """Runs the command line."""
     with Signals(end_at_once):
-        from jaxgraph.cli.failed_writes import keep_off_terminal
         from jaxgraph.cli.main import app
-        from jaxgraph.cli.process_group import leaving_at_once
+        from jaxgraph.cli.process_group import keep_failed_writes_off_terminal, leaving_at_once
 
-        keep_off_terminal()
+        keep_failed_writes_off_terminal()
         with leaving_at_once():
             app()

@@ -6,23 +6,15 @@ from typing import Any
 import typer
 
 from jaxgraph import datasets, transforms
+from jaxgraph.cli.display import Output
 from jaxgraph.cli.options import GraphOptions
-from jaxgraph.cli.output import Output
 from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.datasets.registry import is_file_name
 from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import GraphFacts, facts_of
+from jaxgraph.graph_facts import GraphFacts
 from jaxgraph.layout.manifest import EDGE_DATA
 
-__all__ = [
-    "check_features",
-    "described",
-    "graph_summary",
-    "load_graph",
-    "reader_options",
-    "split_summary",
-    "weights_of",
-]
+__all__ = ["graph_summary", "load_graph", "reader_options", "weights_of"]
 
 
 def load_graph(options: GraphOptions) -> Graph:
@@ -36,7 +28,7 @@ def load_graph(options: GraphOptions) -> Graph:
     given: dict[str, Any] = {name: getattr(options, name) for name in names}
     given["weights"] = weights_of(options.weight_column)
     given = {name: value for name, value in given.items() if value is not None}
-    if _draws_split(options):
+    if options.dataset.lower().replace("_", "-") in gnn_benchmark.NAMES:
         given["split_seed"] = options.seed
     if is_file_name(options.dataset, options.data_dir):
         given["on_report"] = _print_report
@@ -85,45 +77,6 @@ def weights_of(column: str | None) -> int | str | bool | None:
 
 def _print_report(report: datasets.ReadReport) -> None:
     Output().print(str(report), markup=False, highlight=False, soft_wrap=True)
-
-
-def _draws_split(options: GraphOptions) -> bool:
-    return str(options.dataset).lower().replace("_", "-") in gnn_benchmark.NAMES
-
-
-def split_summary(options: GraphOptions) -> str:
-    """Names the source of training, validation and test nodes, with the seed of a drawn split."""
-    train, val, seed = options.labels_per_class, options.val_per_class, options.seed
-    origin = "drawn"
-    if train is None and _draws_split(options):
-        train, val = gnn_benchmark.SPLIT
-        seed = reader_options(options).get("split_seed", seed)
-        origin = "drawn from the largest component"
-    if train is None:
-        return "that of the dataset"
-    return f"{origin}: {train} training and {val} validation nodes of each class, seed {seed}"
-
-
-def described(options: GraphOptions, graph: Graph, *, normalized: bool) -> GraphFacts:
-    """Counts the facts of a graph, and adds where it comes from.
-
-    Args:
-        options: The options by which it was read.
-        graph: The graph, its features prepared.
-        normalized: Whether its features, if it has any, were divided by their sum.
-    """
-    is_normalized = normalized and graph.nodes is not None
-    origin = {"dataset": options.dataset, "split": split_summary(options)}
-    return facts_of(graph, normalized=is_normalized, **origin)
-
-
-def check_features(mode: str | None, facts: GraphFacts) -> None:
-    """Raises ValueError where mode p3 is to split the columns of features that are not there."""
-    if mode == "p3" and not facts.num_features:
-        raise ValueError(
-            f"--mode p3: {facts.name} has no features, whose columns it splits; --degree-features "
-            "makes some."
-        )
 
 
 def graph_summary(facts: GraphFacts) -> dict[str, Any]:

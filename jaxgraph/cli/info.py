@@ -10,9 +10,8 @@ from rich.table import Table
 
 import jaxgraph
 from jaxgraph import datasets
-from jaxgraph.cli.display import two_columns
-from jaxgraph.cli.option import Options, option
-from jaxgraph.cli.output import Output
+from jaxgraph.cli.command import Options, option
+from jaxgraph.cli.display import Output, two_columns
 
 __all__ = ["CatalogueOptions", "InfoOptions", "run_catalogue", "run_info", "versions"]
 
@@ -23,9 +22,7 @@ _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pymetis", "typ
 class InfoOptions(Options):
     """The options of `jaxgraph info`."""
 
-    check: bool = option(
-        None, "Compare every implementation with NumPy on 100 edges, in a minute.", False
-    )
+    check: bool = option("Compare every implementation with NumPy on 100 edges.", False)
 
 
 @dataclass(frozen=True, kw_only=True)

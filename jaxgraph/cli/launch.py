@@ -10,9 +10,9 @@ from typing import Any
 
 import typer
 
-from jaxgraph.cli.option import REQUIRED, Options, option
+from jaxgraph.cli.command import REQUIRED, Options, of_process
+from jaxgraph.cli.display import drop_output
 from jaxgraph.cli.options import STEP_TIMEOUT
-from jaxgraph.cli.output import drop_output
 from jaxgraph.launch.scheduler import scheduled
 from jaxgraph.launch.supervisor import Command, supervise
 
@@ -26,20 +26,12 @@ _PROGRAM = ("-P", "-m", "jaxgraph", "train")
 class LaunchOptions(Options):
     """The options of `jaxgraph launch`."""
 
-    command: list[str] = option(
-        "Processes", "The command that every process runs.", REQUIRED, metavar="-- train OPTIONS"
+    command: list[str] = of_process(
+        "The command that every process runs.", REQUIRED, metavar="-- train OPTIONS"
     )
-    num_processes: int = option(
-        "Processes", "Processes to start here.", 1, names=["--num-processes", "-n"], least=1
-    )
-    restarts: int = option(
-        "Processes",
-        "Start all again so often after a process has died or was stuck; a run with --checkpoint "
-        "continues from its last checkpoint.",
-        0,
-        least=0,
-    )
-    step_timeout: float = option("Processes", STEP_TIMEOUT, 600.0, above=0)
+    num_processes: int = of_process("Processes here.", 1, names=["--num-processes", "-n"], least=1)
+    restarts: int = of_process("Starts of all after a death, from a checkpoint.", 0, least=0)
+    step_timeout: float = of_process(STEP_TIMEOUT, 600.0, least=1)
 
 
 def run_launch(options: LaunchOptions) -> None:

@@ -1,10 +1,8 @@
 """The `jaxgraph` command."""
 
-import shutil
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 import jaxgraph
 from jaxgraph.cli.command import command_of
@@ -18,8 +16,6 @@ from jaxgraph.cli.train_options import TrainOptions
 
 __all__ = ["app"]
 
-_PANELS_NEED = 80
-"""Columns of a terminal, below which panels would cut the names of options."""
 _COMMANDS = {
     "train": (TrainOptions, run_train),
     "partition": (PartitionOptions, run_partition),
@@ -37,16 +33,6 @@ app = typer.Typer(
     add_completion=False,
     context_settings=_SETTINGS,
 )
-
-
-class _Command(TyperCommand):
-    """A command whose help in a narrow terminal is plain text, with names on their own lines."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        columns = shutil.get_terminal_size().columns
-        if columns < _PANELS_NEED:
-            self.rich_markup_mode, formatter.width = None, columns - 2
-        super().format_help(ctx, formatter)
 
 
 def _show_version(wanted: bool) -> None:
@@ -68,4 +54,4 @@ def _options_of_all_commands(version: Annotated[bool, _VERSION] = False) -> None
 for _name, (_options, _run) in _COMMANDS.items():
     # What follows `train` belongs to it, with or without `--` before it.
     _settings = _SETTINGS | {"allow_interspersed_args": _name != "launch"}
-    app.command(_name, cls=_Command, context_settings=_settings)(command_of(_options, _run))
+    app.command(_name, context_settings=_settings)(command_of(_options, _run))

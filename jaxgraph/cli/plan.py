@@ -1,29 +1,30 @@
 """`jaxgraph plan`: what training a model would cost on a machine, and how to run it there."""
 
+import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
+from rich.table import Table
+from rich.text import Text
+
 from jaxgraph.byte_amounts import bytes_of
+from jaxgraph.cli.command import REQUIRED, count, of_device, of_graph, option, option_name
 from jaxgraph.cli.devices import mesh_of
+from jaxgraph.cli.display import Output, byte_text, second_text
 from jaxgraph.cli.graphs import load_graph
-from jaxgraph.cli.info import versions
-from jaxgraph.cli.json_file import write_json
-from jaxgraph.cli.option import REQUIRED, count, option, option_name
 from jaxgraph.cli.options import PARTITIONERS, GraphOptions, ModelOptions
-from jaxgraph.cli.output import Output
-from jaxgraph.cli.plan_report import plan_table, remarks
-from jaxgraph.cli.recipes import Recipe, build_layers, build_model, chosen_recipe, optimizer_of
+from jaxgraph.cli.recipes import build_model, chosen_recipe, optimizer_of
 from jaxgraph.external.request import METHODS
 from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import facts_of
-from jaxgraph.written_file import check_writable, write_each
+from jaxgraph.graph_facts import GraphFacts, facts_of
+from jaxgraph.written_file import check_writable
 
 if TYPE_CHECKING:
-    from jaxgraph.planner import Considered, GraphCounts, Option, Plan, Target
+    from jaxgraph.planner import Considered, GraphCounts, Option, Plan
 
 __all__ = ["PlanOptions", "run_plan"]
 
@@ -34,39 +35,27 @@ _COUNTS = ("num_nodes", "num_edges", "num_features", "num_classes")
 class PlanOptions(GraphOptions, ModelOptions):
     """The options of `jaxgraph plan`; None leaves the choice to the recipe."""
 
-    num_edges: int | None = option(
-        "A graph by its counts",
-        "Directed edges, as 3.2e9: with --num-nodes, --num-features and --num-classes instead of "
-        "--dataset, for a graph that is not here.",
+    num_edges: int | None = of_graph(
+        "Instead of --dataset: directed edges of a graph that is not here, as 3.2e9, beside "
+        "--num-nodes, --num-features and --num-classes.",
         parser=count,
         least=1,
     )
-    halo_share: float | None = option(
-        "A graph by its counts",
-        "Rows of other parts that a part needs over its own, as METIS leaves them: 1 is assumed "
-        "where not given; meshes have 0.01.",
-        above=0,
+    halo_share: float | None = of_graph(
+        "Rows of other parts over own ones that METIS leaves of a graph that is not here; 1 is "
+        "assumed where not given, meshes have 0.01.",
+        least=0,
     )
-    target: str = option(
-        "Plan", "Chip and number of devices, as h200x8: a100, h100, h200, b200 or cpu.", REQUIRED
-    )
-    hosts: int | None = option(
-        "Plan", "Hosts that they are spread over; 8 GPUs each where not given.", least=1
-    )
-    memory_limit: str | None = option(
-        "Plan", "Memory of one device that may be used, as 100GB; all where not given."
-    )
-    partitioner: str | None = option(
-        "Plan", "One partitioner alone; metis and hash where not given", choices=PARTITIONERS
-    )
+    target: str = of_device("Chip and devices, as h200x8: a100, h100, h200, b200 or cpu.", REQUIRED)
+    hosts: int | None = of_device("Hosts of the devices; else there are 8 GPUs on each.", least=1)
+    memory_limit: str | None = of_device("Memory of one device, as 100GB; all where not given.")
+    partitioner: str | None = of_device("Partitioner; else metis and hash", choices=PARTITIONERS)
     compile: str = option(
-        "Plan",
-        "Steps to compile: by prediction until one fits, all that may fit, or none",
+        "Compile the step of the way that is predicted to be fastest, until one fits; all; none",
         "fastest",
         choices=("fastest", "all", "none"),
     )
-    save: Path | None = option("Plan", "Write the plan to this file.")
-    json: Path | None = option("Plan", "Write all figures to this file.")
+    save: Path | None = option("Write the plan to this file.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,108 +64,65 @@ class PlanOptions(GraphOptions, ModelOptions):
             raise ValueError(f"{', '.join(missing)}: missing; expected --dataset, or all counts.")
         if self.dataset is not None:
             self.refuse(["num_edges"], "for a graph by its counts; leave it or --dataset out.")
-        if self.memory_limit is not None:
-            bytes_of("--memory-limit", self.memory_limit)
 
 
 def run_plan(options: PlanOptions) -> None:
     """Find what training would cost on a machine, and how to run it there; nothing is run."""
-    for name in ("save", "json"):
-        check_writable(f"--{name}", getattr(options, name))
+    check_writable("--save", options.save)
     # Nothing runs here, and a GPU that is there is left alone. The process is the command's own.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from jaxgraph.planner import consider, find_target
     from jaxgraph.planner.choice import to_plan
 
     target = find_target(options.target, hosts=options.hosts)
-    source = _source(options)
-    settings, _ = chosen_recipe(options, options.dataset or "")
-    model = _model(options, settings, source)
+    settings = chosen_recipe(options, options.dataset or "")
+    source, facts = _source(options)
+    model = build_model(settings, facts, options.seed)
     mesh_of(target.devices if target.is_emulated else 1)
-    output = Output()
-    given = options.memory_limit
-    limit = target.memory if given is None else bytes_of("--memory-limit", given)
+    output, given = Output(), options.memory_limit
+    limit = target.memory if given is None else bytes_of("memory_limit", given)
     how: dict[str, Any] = {"memory_limit": given, "compile": options.compile}
     if options.partitioner is not None:
         how["methods"] = (options.partitioner,)
     found = list(consider(model, source, target, optimizer_of(settings), **how))
-    output.print(plan_table(_title(options, settings, target), found, limit))
-    plan = error = command = None
-    try:
-        plan = to_plan(_recommendable(options, found), model, target, limit)
-        command = _command(options, plan)
-    except ValueError as raised:
-        error = raised
-    for line in [*remarks(found), *([f"Recommended: {command}"] if command else [])]:
+    heads = "" if settings.heads is None else f", {settings.heads} heads"
+    is_compiled = options.compile != "none"
+    title = (
+        f"{settings.model}, {settings.layers} layers of {settings.hidden}{heads}, on "
+        f"{facts.num_nodes:,} nodes, {facts.num_edges:,} edges: {target.name} on {target.hosts} "
+        f"host(s), {f'compiled for {target.compiled_for}' if is_compiled else 'not compiled'}"
+    )
+    output.print(_table(title, found, limit))
+    for line in _remarks(found):
         output.print(line, soft_wrap=True, highlight=False, markup=False)
-    writes = []
-    if plan is not None and options.save is not None:
-        writes.append(partial(plan.save, options.save))
-    if options.json is not None:
-        contents = {
-            "versions": versions(),
-            "options": asdict(options) | asdict(settings),
-            "target": asdict(target) | {"compiled_for": target.compiled_for},
-            "considered": [asdict(each) for each in found],
-            "plan": None if plan is None else plan.to_dict(),
-            "command": command,
-        }
-        writes.append(partial(write_json, options.json, contents))
-    write_each(*writes)
-    if error is not None:
-        raise error
+    if options.dataset is None:
+        # Those for which a graph can be cut without being in memory, if there are some.
+        found = [way for way in found if way.fits and _is_cut_from_files(way.option)] or found
+    plan = to_plan(found, model, target, limit)
+    command = f"Recommended: {_command(options, plan)}"
+    output.print(command, soft_wrap=True, highlight=False, markup=False)
+    if options.save is not None:
+        plan.save(options.save)
 
 
-def _source(options: PlanOptions) -> "Graph | GraphCounts":
-    if options.dataset is not None:
-        graph = load_graph(options)
-        if graph.train_mask is None:
-            raise ValueError(
-                f"{graph.name} has no training nodes; --labels-per-class 20 draws them."
-            )
-        return graph
-    from jaxgraph.planner import GraphCounts
+def _source(options: PlanOptions) -> "tuple[Graph | GraphCounts, GraphFacts]":
+    if options.dataset is None:
+        from jaxgraph.planner import GraphCounts
 
-    counts: dict[str, Any] = {name: getattr(options, name) for name in _COUNTS}
-    return GraphCounts(**counts, halo_share=options.halo_share)
-
-
-def _model(options: PlanOptions, settings: Recipe, source: "Graph | GraphCounts") -> Any:
-    if isinstance(source, Graph):
-        return build_model(settings, facts_of(source), options.seed)
-    from flax import nnx
-
-    if settings.model == "gine":
-        raise ValueError(
-            "--model: gine reads features of edges, which counts do not have; expected --dataset, "
-            "or --model gin."
-        )
-    # Any delta gives the same shapes.
-    of_graph: dict[str, Any] = {"delta": 1.0} if settings.model == "pna" else {}
-    rngs = nnx.Rngs(options.seed)
-    return build_layers(settings, source.num_features, source.num_classes, rngs, **of_graph)
-
-
-def _recommendable(options: PlanOptions, found: "Sequence[Considered]") -> "Sequence[Considered]":
-    """Of a graph given by counts, the ways for which it can be cut without being in memory."""
-    if options.dataset is not None:
-        return found
-    return [each for each in found if each.fits and _is_cut_from_files(each.option)] or found
+        counts: dict[str, Any] = {name: getattr(options, name) for name in _COUNTS}
+        source = GraphCounts(**counts, halo_share=options.halo_share)
+        # Any mean of the degrees gives the same shapes.
+        rest: dict[str, Any] = {"multilabel": False, "edge_features": 0, "mean_log_degree": 1.0}
+        rest |= {"splits": {}, "train_class_counts": None}
+        return source, GraphFacts(name="", **counts, **rest)
+    graph = load_graph(options)
+    if graph.train_mask is None:
+        raise ValueError(f"{graph.name} has no training nodes; --labels-per-class 20 draws them.")
+    return graph, facts_of(graph)
 
 
 def _is_cut_from_files(option: "Option") -> bool:
     return option.method in METHODS and option.mode != "p3"
-
-
-def _title(options: PlanOptions, settings: Recipe, target: "Target") -> str:
-    graph = options.dataset or f"{options.num_nodes:,} nodes, {options.num_edges:,} edges"
-    heads = "" if settings.heads is None else f", {settings.heads} heads"
-    is_compiled = options.compile != "none"
-    how = f"compiled for {target.compiled_for}" if is_compiled else "predicted, not compiled"
-    return (
-        f"{settings.model}, {settings.layers} layers of {settings.hidden}{heads}, on {graph}: "
-        f"{target.name} on {target.hosts} host(s), {how}"
-    )
 
 
 def _command(options: PlanOptions, plan: "Plan") -> str:
@@ -203,3 +149,67 @@ def _command(options: PlanOptions, plan: "Plan") -> str:
 def _given(options: Any, names: Sequence[str]) -> list[str]:
     values = {name: getattr(options, name) for name in names}
     return [f"{option_name(name)} {value}" for name, value in values.items() if value is not None]
+
+
+def _table(title: str, found: Sequence["Considered"], limit: int) -> Table:
+    """Makes the table of a plan.
+
+    Args:
+        title: What is planned, and for what.
+        found: The ways to run it.
+        limit: Bytes of one device.
+
+    Returns:
+        The table, in the order given.
+    """
+    caption = f"of one device; limit {byte_text(limit)}; ~ is predicted, not compiled"
+    table = Table(title=Text(title), caption=caption, box=SIMPLE, padding=0, pad_edge=False)
+    for column in ("mode", "cut by"):
+        table.add_column(column, no_wrap=True)
+    for column in ("halo", "args", "temp", "host", "inside", "between", "step"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("fits", no_wrap=True)
+    for each in found:
+        table.add_row(each.option.label, each.option.method, *_cells(each))
+    return table
+
+
+def _cells(each: "Considered") -> list[str]:
+    if each.run is None:
+        return [*[""] * 7, "no"]
+    memory, sent = each.run.memory, each.run.sent
+    return [
+        f"{each.halo_share:.2g}",
+        _short(memory.arguments),
+        ("" if memory.is_compiled else "~") + _short(memory.temporary),
+        _short(memory.host),
+        _short(sum(sent.inside.values())),
+        _short(sum(sent.between.values())),
+        second_text(each.seconds).replace(" ", ""),
+        "yes" if each.fits else "no",
+    ]
+
+
+def _short(count: int) -> str:
+    """Bytes by three digits."""
+    power = min(max(math.floor(math.log10(count)) // 3, 0), 4) if count else 0
+    return f"{count / 1000**power:.3g}{('', 'k', 'M', 'G', 'T')[power]}"
+
+
+def _remarks(found: Sequence["Considered"]) -> list[str]:
+    """Why ways do not fit or cannot be run, each reason once, and policies under which some fit."""
+    by_reason: dict[str, list[str]] = {}
+    for each in found:
+        reasons = [each.why_not] if each.why_not else []
+        for index, policy in enumerate(each.policy or ()):
+            reasons.append(f"fits where layer {index} {policy.in_words()}")
+        for reason in reasons:
+            name = f"{each.option.label} by {each.option.method}"
+            by_reason.setdefault(reason, []).append(name)
+    lines = [f"{'; '.join(names)}: {reason}" for reason, names in by_reason.items()]
+    if sum(each.option.method == "metis" for each in found) > 1:
+        lines.append(
+            "Times of ways that metis cuts are not ranked reliably, as measured on CPU devices: "
+            "time the fastest few before a long run."
+        )
+    return lines

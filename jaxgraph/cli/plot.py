@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxgraph.cli.option import REQUIRED, Options, option
+from jaxgraph.cli.command import REQUIRED, Options, option
 from jaxgraph.run_log import read_log
 from jaxgraph.written_file import check_writable, write_atomically
 
@@ -26,9 +26,9 @@ class PlotOptions(Options):
     """The options of `jaxgraph plot`."""
 
     runs: list[Path] = option(
-        None, "Logs of `train --log`, or files of `train --json`.", REQUIRED, metavar="RUNS..."
+        "Logs of `train --log`, or files of `train --json`.", REQUIRED, metavar="RUNS..."
     )
-    out: Path = option(None, "The picture: .png, .svg or .pdf.", REQUIRED, names=["--out", "-o"])
+    out: Path = option("The picture: .png, .svg or .pdf.", REQUIRED, names=["--out", "-o"])
 
     def __post_init__(self) -> None:
         super().__post_init__()

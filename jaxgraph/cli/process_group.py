@@ -11,15 +11,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxgraph.cli.output import drop_output
+from jaxgraph.cli.display import drop_output
 from jaxgraph.cli.train_options import ProcessOptions
 from jaxgraph.launch.heartbeat import Heartbeat
 from jaxgraph.launch.scheduler import BY_HAND, Scheduled, scheduled
 from jaxgraph.launch.signals import say
 
-__all__ = ["ProcessGroup", "joined", "leaving_at_once"]
+__all__ = ["ProcessGroup", "joined", "keep_failed_writes_off_terminal", "leaving_at_once"]
 
-_CALLERS_MISTAKE = 2
 _SHUTDOWN_SECONDS = 3600
 """Process 0 writes results while the others wait for it to end."""
 
@@ -156,7 +155,8 @@ def _join(place: Scheduled, options: ProcessOptions) -> int:
         ) from error
     finally:
         limit.cancel()
-    return jax.process_count()
+    # jax knows the number where only the scheduler's server does; asked, it starts its devices.
+    return jax.process_count() if place.count is None else place.count
 
 
 def _check_port(coordinator: str) -> None:
@@ -180,7 +180,7 @@ def _not_joined(place: Scheduled, options: ProcessOptions) -> None:
         "all processes have its address and the same --num-processes. --num-processes 1 trains "
         "alone."
     )
-    _leave(_CALLERS_MISTAKE)
+    _leave(2)
 
 
 class _LogFile(logging.FileHandler):
@@ -189,16 +189,8 @@ class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Says once that the file ends."""
         logging.getLogger().removeHandler(self)
-        reason = getattr(sys.exc_info()[1], "strerror", None) or str(sys.exc_info()[1])
-        say(
-            f"Warning: --process-log: {self.baseFilename} ends here ({reason.lower()}); the run "
-            "goes on."
-        )
-
-    def close(self) -> None:
-        """Closes the file, whose last lines may have no room."""
-        with suppress(OSError):
-            super().close()
+        reason = str(getattr(sys.exc_info()[1], "strerror", "")).lower()
+        say(f"Warning: --process-log: {self.baseFilename} ends here ({reason}); the run goes on.")
 
 
 def _log_to(folder: Path, index: int) -> None:
@@ -208,3 +200,24 @@ def _log_to(folder: Path, index: int) -> None:
     to_file.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     logging.getLogger().setLevel(logging.INFO)
     logging.getLogger().addHandler(to_file)
+
+
+def keep_failed_writes_off_terminal() -> None:
+    """Keeps tracebacks of failed writes of checkpoints from standard error.
+
+    Orbax logs the error in each of its threads before it raises it. Its unfinished writes end
+    later, perhaps after the last line of the command, and find their event loop closed.
+    """
+    # As Python shows warnings where nothing handles them; absl would add a handler of its own.
+    to_terminal = logging.StreamHandler()
+    to_terminal.setLevel(logging.WARNING)
+    # A warning has no traceback.
+    to_terminal.addFilter(lambda record: not (record.exc_info and "orbax" in record.pathname))
+    logging.getLogger().addHandler(to_terminal)
+    show = sys.unraisablehook
+
+    def show_others(unraisable: "sys.UnraisableHookArgs") -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            show(unraisable)
+
+    sys.unraisablehook = show_others

@@ -15,31 +15,11 @@ if TYPE_CHECKING:
     import optax
     from flax import nnx
 
-__all__ = [
-    "MODELS",
-    "Recipe",
-    "build_layers",
-    "build_model",
-    "chosen_recipe",
-    "optimizer_of",
-    "prepared",
-    "recipe",
-]
+__all__ = ["MODELS", "Recipe", "build_model", "chosen_recipe", "optimizer_of", "prepared", "recipe"]
 
+_OF_THEIR_NAME = ("GAT", "GATv2", "GIN", "GINE", "DeepGCN", "Transformer", "APPNP", "GCNII", "PNA")
 MODELS: Mapping[str, str] = MappingProxyType(
-    {
-        "gcn": "GCN",
-        "sage": "GraphSAGE",
-        "gat": "GAT",
-        "gatv2": "GATv2",
-        "gin": "GIN",
-        "gine": "GINE",
-        "deepgcn": "DeepGCN",
-        "transformer": "Transformer",
-        "appnp": "APPNP",
-        "gcnii": "GCNII",
-        "pna": "PNA",
-    }
+    {"gcn": "GCN", "sage": "GraphSAGE"} | {name.lower(): name for name in _OF_THEIR_NAME}
 )
 """The models of the command line: their classes in `jaxgraph.nn` by name."""
 
@@ -198,8 +178,8 @@ def _published(table: _Table, model: str) -> Recipe:
     return replace(found, model=model, source=source, **own)
 
 
-def chosen_recipe(options: Any, dataset: str) -> tuple[Recipe, list[str]]:
-    """Returns the recipe with the values of options, and the names of the settings they gave.
+def chosen_recipe(options: Any, dataset: str) -> Recipe:
+    """Returns the recipe with the values of options.
 
     Raises:
         ValueError: Heads are asked of a model without attention.
@@ -215,7 +195,7 @@ def chosen_recipe(options: Any, dataset: str) -> tuple[Recipe, list[str]]:
     if options.degree_features:
         # One feature per node, which division by its sum would make 1.
         settings = replace(settings, normalize=False)
-    return replace(settings, **given), list(given)
+    return replace(settings, **given)
 
 
 def prepared(settings: Recipe, graph: Graph) -> Graph:
@@ -245,67 +225,42 @@ def build_model(
     # Imported late, so that the command line answers questions without waiting for jax.
     from flax import nnx
 
+    from jaxgraph import nn
+
     if settings.model == "gine" and not graph.edge_features:
         raise ValueError(
             f"--model: gine reads features of edges, and {graph.name or 'the graph'} has none; "
             "expected a graph that has, or --model gin."
         )
-    rngs, features = nnx.Rngs(seed), graph.num_features or settings.hidden
     of_graph: dict[str, Any] = {}
+    if settings.heads is not None:
+        of_graph["num_heads"] = settings.heads
     if settings.model in _READ_EDGES and graph.edge_features:
         of_graph["edge_features"] = graph.edge_features
     if settings.model == "pna":
         if not graph.mean_log_degree:
             raise ValueError("--model: pna scales by log(d + 1) of its degrees; there is no edge.")
         of_graph["delta"] = graph.mean_log_degree
-    model = build_layers(settings, features, graph.num_classes, rngs, dtype, **of_graph)
-    if graph.num_features:
-        return model
-    from jaxgraph import nn
-    from jaxgraph.cli.embedded import Embedded
-
-    size = (graph.num_nodes, settings.hidden)
-    return Embedded(nn.NodeEmbedding(*size, param_dtype=_param_dtype(dtype), rngs=rngs), model)
-
-
-def build_layers(
-    settings: Recipe,
-    num_features: int,
-    num_classes: int,
-    rngs: "nnx.Rngs",
-    dtype: str = "float32",
-    **of_graph: Any,
-) -> "nnx.Module":
-    """Makes the model for a number of features and of classes.
-
-    Args:
-        settings: Class, widths and rates.
-        num_features: Columns of its input.
-        num_classes: Columns of its output.
-        rngs: Source of the initial parameters.
-        dtype: As for `build_model`.
-        **of_graph: Arguments of the model that follow from the graph, such as PNA's `delta`.
-    """
-    from jaxgraph import nn
-
-    if settings.heads is not None:
-        of_graph["num_heads"] = settings.heads
-    return getattr(nn, MODELS[settings.model])(
-        num_features,
-        settings.hidden,
-        num_classes,
+    rngs, hidden = nnx.Rngs(seed), settings.hidden
+    param_dtype = "float64" if dtype == "float64" else "float32"
+    model = getattr(nn, MODELS[settings.model])(
+        graph.num_features or hidden,
+        hidden,
+        graph.num_classes,
         num_layers=settings.layers,
         dropout=settings.dropout,
         norm=None if settings.norm == "none" else settings.norm,
         dtype=dtype,
-        param_dtype=_param_dtype(dtype),
+        param_dtype=param_dtype,
         rngs=rngs,
         **of_graph,
     )
+    if graph.num_features:
+        return model
+    from jaxgraph.cli.embedded import Embedded
 
-
-def _param_dtype(dtype: str) -> str:
-    return "float64" if dtype == "float64" else "float32"
+    rows = nn.NodeEmbedding(graph.num_nodes, hidden, param_dtype=param_dtype, rngs=rngs)
+    return Embedded(rows, model)
 
 
 def optimizer_of(settings: Recipe) -> "optax.GradientTransformation":

@@ -2,40 +2,17 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
 from jaxgraph.cli.display import byte_text, second_text, two_columns
 
-__all__ = ["cost_summary", "recipe_table", "result_summary", "summary_table"]
+__all__ = ["cost_summary", "result_summary", "summary_table"]
 
-_OF_MODEL = ("hidden", "layers", "heads", "dropout", "norm")
-_OF_TRAINING = ("lr", "weight_decay", "epochs", "patience")
-_PADDED = {
-    "edge": ("edge_slots", "edges"),
-    "halo": ("halo_rows_sent", "halo_rows_needed"),
-    "node": ("node_rows", "nodes"),
-}
-
-
-def recipe_table(graph: str, settings: Mapping[str, Any], chosen: Mapping[str, Any]) -> Table:
-    """Makes the table that begins a training run: the settings in use and their sources.
-
-    Args:
-        graph: The name of the graph.
-        settings: The fields of the `Recipe` in use.
-        chosen: Its `source`, the `split`, and in `given` the names of the settings given as
-            options.
-    """
-    features = "rows divided by their sum" if settings["normalize"] else "as read"
-    rows = {"source": chosen["source"], "split": chosen["split"], "features": features}
-    for title, names in (("model", _OF_MODEL), ("training", _OF_TRAINING)):
-        shown = {name: settings[name] for name in names if settings[name] is not None}
-        rows[title] = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in shown.items())
-    if chosen["given"]:
-        rows["of it by option"] = ", ".join(name.replace("_", " ") for name in chosen["given"])
-    return two_columns(f"Recipe: {settings['model']} on {graph}", rows)
+_RATIOS = {"edges": "edge_ratio", "halo rows": "halo_ratio", "nodes": "node_ratio"}
+"""The shares that padding adds, by their names in the table."""
 
 
 def result_summary(history: Any) -> dict[str, Any]:
@@ -78,10 +55,9 @@ def cost_summary(programs: Sequence[Any], sharded: Any, history: Any) -> dict[st
     """
     from jaxgraph.analysis import traffic, traffic_by_link
 
-    padding: dict[str, Any] = {}
-    for name, pair in _PADDED.items():
-        padding |= {each: getattr(sharded.padding(), each) for each in (*pair, f"{name}_ratio")}
-    found: dict[str, Any] = {"padding": padding}
+    padding = sharded.padding()
+    ratios = {name: getattr(padding, name) for name in _RATIOS.values()}
+    found: dict[str, Any] = {"padding": asdict(padding) | ratios}
     if history.needs is not None:
         needs = history.needs
         found["memory_per_device"], found["memory_on_host"] = {"total": needs.device}, needs.host
@@ -140,6 +116,5 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     rows["bytes sent per epoch"] = byte_text(result["bytes_sent_per_epoch"]) + by_kind
     if "bytes_between_hosts" in result:
         rows["of them between hosts"] = byte_text(result["bytes_between_hosts"])
-    ratios = {"edges": "edge_ratio", "halo rows": "halo_ratio", "nodes": "node_ratio"}
-    rows["padding"] = ", ".join(f"{name} {padding[of]:.3f}" for name, of in ratios.items())
+    rows["padding"] = ", ".join(f"{name} {padding[of]:.3f}" for name, of in _RATIOS.items())
     return two_columns("Training", rows)

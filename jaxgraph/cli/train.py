@@ -1,28 +1,25 @@
 """`jaxgraph train`: partitions a graph, shards it over devices and trains a model on it."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import scipy.sparse as sp
 import typer
 
+from jaxgraph.cli.command import option_name
 from jaxgraph.cli.devices import mesh_of, start_share
-from jaxgraph.cli.display import EpochBar
-from jaxgraph.cli.graphs import check_features, described, graph_summary, load_graph
+from jaxgraph.cli.display import EpochBar, Output, two_columns
+from jaxgraph.cli.graphs import graph_summary, load_graph
 from jaxgraph.cli.info import versions
-from jaxgraph.cli.json_file import write_json
-from jaxgraph.cli.option import option_name
-from jaxgraph.cli.output import Output
-from jaxgraph.cli.predictions import write_predictions
 from jaxgraph.cli.process_group import ProcessGroup, joined
 from jaxgraph.cli.recipes import Recipe, build_model, chosen_recipe, optimizer_of, prepared
-from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, summary_table
-from jaxgraph.cli.telemetry import Trace
+from jaxgraph.cli.result_files import write_json, write_predictions
+from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
 from jaxgraph.cli.train_options import SETTLED, ProcessOptions, TrainOptions
 from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import GraphFacts
+from jaxgraph.graph_facts import GraphFacts, facts_of
 from jaxgraph.launch.signals import Signals, end_at_once, say
 from jaxgraph.layout.part_files import PartFolder, open_parts
 from jaxgraph.partition import Partition, partition
@@ -65,14 +62,12 @@ class _Run:
     Args:
         options: The options, with their defaults.
         settings: The recipe.
-        given: The names of its settings that options gave.
         facts: The facts of the graph.
         source: The graph and its parts, or the folder of parts that a process reads its own of.
     """
 
     options: TrainOptions
     settings: Recipe
-    given: list[str]
     facts: GraphFacts
     source: tuple[Graph, Partition] | PartFolder
 
@@ -80,13 +75,11 @@ class _Run:
         """Places the parts on the devices of a mesh."""
         from jaxgraph import parallel
 
-        options = self.options
-        how: dict[str, Any] = {"mode": options.mode, "prefetch": options.prefetch}
-        how["node_dtype"] = options.dtype if self.facts.num_features else None
-        how["folder"] = options.folder
+        how = _named(self.options, "mode", "prefetch", "folder")
+        how["node_dtype"] = self.options.dtype if self.facts.num_features else None
         if isinstance(self.source, PartFolder):
             return parallel.place(self.source, mesh, **how)
-        of_p3 = {name: getattr(options, name) for name in ("rest", "topology", "chunks")}
+        of_p3 = _named(self.options, "rest", "topology", "chunks")
         return parallel.shard(*self.source, mesh, **how, **of_p3)
 
     def arrays(self) -> dict[str, Any]:
@@ -97,10 +90,7 @@ class _Run:
             found = {name: [arrays[name] for arrays in parts] for name in parts[0]}
             return found | {"row_lengths": contents.row_lengths}
         graph, parts = self.source
-        names = {field.name for field in fields(graph)} - {"name", "num_nodes"}
-        arrays: dict[str, Any] = {name: getattr(graph, name) for name in sorted(names)}
-        if sp.issparse(graph.nodes):
-            arrays["nodes"] = (graph.nodes.data, graph.nodes.indices, graph.nodes.indptr)
+        arrays = {name: value for name, value in vars(graph).items() if name != "name"}
         return arrays | {"partition": parts.assignment}
 
     def node_names(self) -> Any:
@@ -108,6 +98,10 @@ class _Run:
         if isinstance(self.source, PartFolder):
             return self.source.node_names()
         return self.source[0].node_names
+
+
+def _named(options: TrainOptions, *names: str) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in names}
 
 
 def run_train(options: TrainOptions) -> None:
@@ -122,7 +116,9 @@ def run_train(options: TrainOptions) -> None:
             check_writable("--predictions", options.predictions)
         if options.log is not None:
             check_log("--log", options.log)
-        trace = Trace(options.profile, options.profile_epochs)
+        folder = options.profile
+        if folder and not folder.is_dir() and (folder.exists() or not folder.parent.is_dir()):
+            raise ValueError(f"--profile: {folder} is no folder, and none can be made there.")
         run = _read(options, group)
         _check_alike(run, group)
         output = Output()
@@ -130,11 +126,9 @@ def run_train(options: TrainOptions) -> None:
             run = _planned(run, group)
             prefetch = " with prefetch" if run.options.prefetch else ""
             output.print(f"mode: {run.options.mode}{prefetch}")
-        split = run.facts.split or "that of the parts"
-        chosen = {"source": run.settings.source, "split": split, "given": run.given}
-        output.print(recipe_table(run.facts.name, asdict(run.settings), chosen))
-        result, writes = _train(run, group, ending, trace, output)
-        result["recipe"] = chosen
+        recipe = {name.replace("_", " "): value for name, value in asdict(run.settings).items()}
+        output.print(two_columns(f"Recipe on {run.facts.name}", recipe))
+        result, writes = _train(run, group, ending, output)
         if options.json is not None and group.is_first:
             writes.append(partial(write_json, options.json, result))
         try:
@@ -168,28 +162,36 @@ def _read(options: TrainOptions, group: ProcessGroup) -> _Run:
     """Reads and partitions the graph, or opens its folder."""
     if options.partition is not None:
         return _opened(options, options.partition, group)
-    settings, given = chosen_recipe(options, str(options.dataset))
+    settings = chosen_recipe(options, str(options.dataset))
     mode, partitioner = options.mode or "sar", options.partitioner or "metis"
-    options = _with_devices(replace(options, mode=mode, partitioner=partitioner), group)
     finds_parts = mode == "stream" and options.memory_limit and options.parts is None
-    if options.parts is None and not finds_parts:
-        options = replace(options, parts=options.devices or group.default_parts())
+    devices = options.devices
+    if devices is None and (mode == "stream" or options.parts is None):
+        devices = group.default_parts()
+    options = replace(
+        options,
+        mode=mode,
+        partitioner=partitioner,
+        devices=devices if mode == "stream" else None,
+        parts=None if finds_parts else options.parts or devices,
+    )
     graph = prepared(settings, load_graph(options))
-    facts = described(options, graph, normalized=settings.normalize)
-    _check_trainable(facts, mode)
+    divided = settings.normalize and graph.nodes is not None
+    facts = facts_of(graph, dataset=options.dataset, normalized=divided)
+    _check_trainable(facts)
     how: dict[str, Any] = {"method": partitioner, "seed": options.seed, "order": options.order}
     if not finds_parts:
         parts = partition(graph, options.parts or 1, **how)
-        return _Run(options, settings, given, facts, (graph, parts))
+        return _Run(options, settings, facts, (graph, parts))
     from jaxgraph.planner import fewest_parts
 
     model = build_model(settings, facts, options.seed, options.dtype)
-    how["mesh"] = mesh_of(options.devices or 1, group.count)
-    limit = str(options.memory_limit)
-    parts = fewest_parts(model, graph, optimizer_of(settings), limit, **how)
+    how["mesh"] = mesh_of(devices or 1, group.count)
+    optimizer, limit = optimizer_of(settings), str(options.memory_limit)
+    parts = fewest_parts(model, graph, optimizer, limit, **how)
     options = replace(options, parts=parts.num_parts)
     _warn_of_many_parts(options, facts, group)
-    return _Run(options, settings, given, facts, (graph, parts))
+    return _Run(options, settings, facts, (graph, parts))
 
 
 def _opened(options: TrainOptions, path: Any, group: ProcessGroup) -> _Run:
@@ -198,31 +200,19 @@ def _opened(options: TrainOptions, path: Any, group: ProcessGroup) -> _Run:
     options.refuse(sorted(settled), f"settled when the parts in {path} were written; leave it out.")
     folder = open_parts(path)
     facts, columns = folder.graph, folder.manifest.columns
-    settings, given = chosen_recipe(options, str(facts.dataset))
+    settings = chosen_recipe(options, str(facts.dataset))
     options = replace(
         options,
         parts=folder.num_parts,
         mode=options.mode or folder.mode,
+        devices=(options.devices or group.default_parts()) if options.mode else None,
         rest=None if columns is None else folder.manifest.mode,
         topology=None if columns is None else columns.topology,
         chunks=None if columns is None else columns.chunks,
     )
     settings = replace(settings, normalize=facts.normalized)
-    _check_trainable(facts, options.mode)
-    return _Run(_with_devices(options, group), settings, given, facts, folder)
-
-
-def _with_devices(options: TrainOptions, group: ProcessGroup) -> TrainOptions:
-    """The options with the number of devices that a streamed graph visits."""
-    if options.mode != "stream":
-        return options
-    devices = options.devices or group.default_parts()
-    if options.parts is not None and options.parts % devices:
-        raise ValueError(
-            f"--parts: {options.parts} parts visit {devices} device(s), equally many each; "
-            f"expected a multiple of {devices}, or other --devices."
-        )
-    return replace(options, devices=devices)
+    _check_trainable(facts)
+    return _Run(options, settings, facts, folder)
 
 
 def _planned(run: _Run, group: ProcessGroup) -> _Run:
@@ -256,14 +246,13 @@ def _planned(run: _Run, group: ProcessGroup) -> _Run:
 def _warn_of_many_parts(options: TrainOptions, facts: GraphFacts, group: ProcessGroup) -> None:
     parts = options.parts or 1
     if group.is_first and parts > 1 and facts.num_nodes < _FEW_NODES * parts:
-        typer.echo(
+        say(
             f"Warning: --memory-limit {options.memory_limit} cuts {facts.num_nodes:,} nodes into "
-            f"{parts} parts, and an epoch visits every pair of them; a larger limit is faster.",
-            err=True,
+            f"{parts} parts, and an epoch visits every pair of them; a larger limit is faster."
         )
 
 
-def _check_trainable(facts: GraphFacts, mode: str | None) -> None:
+def _check_trainable(facts: GraphFacts) -> None:
     if not facts.num_classes:
         raise ValueError(
             f"{facts.name} has no labels; training needs a class for each node. "
@@ -274,11 +263,10 @@ def _check_trainable(facts: GraphFacts, mode: str | None) -> None:
         raise ValueError(
             f"{facts.name} has no training and validation nodes; --labels-per-class 20 draws them."
         )
-    check_features(mode, facts)
 
 
 def _train(
-    run: _Run, group: ProcessGroup, ending: _Ending, trace: Trace, output: Output
+    run: _Run, group: ProcessGroup, ending: _Ending, output: Output
 ) -> tuple[dict[str, Any], list[Callable[[], None]]]:
     """Trains, and returns the result to show and write, and the write of the predictions."""
     group.heartbeat.enter("place")
@@ -298,6 +286,7 @@ def _train(
     if options.log is not None:
         log = train.EpochLog(options.log, per_host=mesh.size // hosts if hosts > 1 else None)
     programs: list[Any] = []
+    ended: list[Any] = []
     share = sharded.parts.moved.share_of_epoch if sharded.is_streamed else None
     bar = EpochBar(settings.epochs, output, share)
 
@@ -306,31 +295,36 @@ def _train(
         group.meet()
         if log is not None:
             log.compiled(compiled)
-        trace.begin()
+        if options.profile is not None:
+            # Processes of one host would write the same file.
+            name = f"process-{group.index}" if group.count > 1 else "."
+            trace.enter_context(jax.profiler.trace(options.profile / name))
         group.heartbeat.enter("epoch", 1)
         ending.has_results = True
 
     def end_epoch(record: Any) -> None:
+        ended.append(record)
         bar.update(record)
         if log is not None:
             log(record)
-        trace.epoch_ended()
+        if len(ended) == options.profile_epochs:
+            trace.close()
         if ending.received is not None:
             raise KeyboardInterrupt
         if record.epoch < settings.epochs:
             group.heartbeat.enter("epoch", record.epoch + 1)
 
-    checkpoint = moves = None
+    further: dict[str, Any] = {}
     if options.checkpoint is not None:
         every, resume = options.checkpoint_every, options.resume
-        checkpoint = train.Checkpoints(options.checkpoint, every, resume=resume)
+        further["checkpoint"] = train.Checkpoints(options.checkpoint, every, resume=resume)
     if options.repartition is not None:
         assert not isinstance(run.source, PartFolder)
-        moves = {"source": run.source[0], "repartition": options.repartition}
+        further |= {"source": run.source[0], "repartition": options.repartition}
     is_cut, diverged = False, None
     group.heartbeat.enter("compile")
     try:
-        with bar, trace:
+        with bar, ExitStack() as trace:
             history = train.fit(
                 model,
                 sharded,
@@ -339,10 +333,9 @@ def _train(
                 seed=options.seed,
                 memory_limit=options.memory_limit,
                 patience=settings.patience or None,
-                checkpoint=checkpoint,
                 on_epoch=end_epoch,
                 on_compile=begin,
-                **moves or {},
+                **further,
             )
     except train.TrainingInterrupted as error:
         ending.received = error.number or ending.received
@@ -359,9 +352,8 @@ def _train(
     if options.predictions is not None:
         outputs = train.predict(model, sharded)
         if group.is_first:
-            names = run.node_names()
-            write = partial(write_predictions, multilabel=facts.multilabel)
-            writes.append(partial(write, options.predictions, outputs, names))
+            table = (options.predictions, outputs, run.node_names(), facts.multilabel)
+            writes.append(partial(write_predictions, *table))
     result = {
         "versions": versions(),
         "options": asdict(options) | asdict(settings),

@@ -45,8 +45,8 @@ def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path):
 def test_other_warnings_and_errors_of_threads_are_shown():
     program = """
 import logging
-from jaxgraph.cli.failed_writes import keep_off_terminal
-keep_off_terminal()
+from jaxgraph.cli.process_group import keep_failed_writes_off_terminal
+keep_failed_writes_off_terminal()
 logging.getLogger("other").warning("a warning")
 class Left:
     def __init__(self, text):

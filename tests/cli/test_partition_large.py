@@ -76,7 +76,6 @@ def test_options_that_do_not_go_together(edges: Path, tmp_path: Path):
     assert "--out" in refused(*command, "--process-memory", "2GB", "--partitioner", "hash")
     assert "metis needs the graph" in refused(*bounded)
     assert "mode='p3'" in refused(*bounded, "--partitioner", "hash", "--mode", "p3")
-    assert "--balance" in refused(*bounded, "--partitioner", "hash", "--balance", "edges")
     assert "--order" in refused(*bounded, "--partitioner", "hash", "--order", "rcm")
     assert "--labels-per-class" in refused(
         *bounded, "--partitioner", "hash", "--labels-per-class", "5"

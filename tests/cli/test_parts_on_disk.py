@@ -50,7 +50,7 @@ def test_training_from_parts_is_training_on_the_graph(
     run("train", "--partition", parts, *further, "--json", of_parts)
     written, read = (json.loads(Path(each).read_text()) for each in (of_graph, of_parts))
     assert read["history"]["loss"] == written["history"]["loss"]
-    for same in ("graph", "evaluation", "padding", "recipe", "traffic"):
+    for same in ("graph", "evaluation", "padding", "traffic"):
         assert read[same] == written[same]
     for option in ("parts", "mode", "normalize", "hidden"):
         assert read["options"][option] == written["options"][option]
@@ -93,7 +93,6 @@ def test_predictions_are_under_the_names_of_the_file(club: tuple[Path, np.ndarra
     ("options", "message"),
     [
         ("--mode domain", "--mode: settled when the parts in PARTS were written"),
-        ("--rest sar", "--rest: for --mode p3 only"),
         ("--undirected --parts 4", "--parts, --undirected: settled when"),
         ("--normalize", "--normalize: settled when"),
         ("--repartition auto", "--repartition: settled when"),
@@ -119,9 +118,9 @@ def test_options_of_devices_are_fine(club: tuple[Path, np.ndarray]):
     ("options", "message"),
     [
         ("--mode domain", "--mode: for parts that are written; add --out FOLDER."),
-        ("--raw", "--normalize/--raw: for parts that are written"),
-        ("--topology pushed --out OUT", "--topology: for --mode p3 only; the mode is sar."),
-        ("--mode p3 --out OUT", "--mode p3: karate has no features"),
+        ("--raw", "--normalize: for parts that are written"),
+        ("--topology pushed --out OUT", "--topology: for mode='p3' only; mode is 'sar'"),
+        ("--mode p3 --out OUT", "mode='p3' splits node features by column, and the graph has none"),
         ("--out FULL", "holds 'thesis.tex' and no parts of a graph"),
         ("--mode p4 --out OUT", "got 'p4'; expected one of sar, domain, p3."),
     ],

@@ -52,7 +52,7 @@ def test_no_addresses_are_refused(address: str):
     ("arguments", "message"),
     [
         ("-n 2 -- plan", "launch: got the command 'plan'; expected train"),
-        ("-n 0 -- train", "--num-processes: got 0; expected an integer at least 1"),
+        ("-n 0 -- train", "--num-processes: got 0; expected at least 1"),
         ("--restarts -1 -- train", "--restarts: got -1"),
         (f"-n 2 -- train --dataset karate --coordinator h:1 {TWO} 0", "leave these out"),
     ],

@@ -128,9 +128,7 @@ def test_a_graph_without_features_gets_an_embedding_of_its_nodes(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_recipe_is_shown_and_written_and_every_value_can_be_changed(
-    tmp_path: Path, data_dir: Path
-):
+def test_the_recipe_is_shown_and_every_value_can_be_changed(tmp_path: Path, data_dir: Path):
     def trained(*arguments: str) -> tuple[dict, str]:
         path = tmp_path / "run.json"
         command = ["train", "--dataset", "cora", "--data-dir", str(data_dir), "--json", str(path)]
@@ -139,24 +137,16 @@ def test_the_recipe_is_shown_and_written_and_every_value_can_be_changed(
         return json.loads(path.read_text()), result.output
 
     chosen, shown = trained("--epochs", "1")
-    assert chosen["recipe"]["source"].startswith("Kipf and Welling (2017), section 5.2")
-    assert chosen["recipe"] | {"source": ""} == {
-        "source": "",
-        "split": "that of the dataset",
-        "given": ["epochs"],
-    }
+    assert chosen["options"]["source"].startswith("Kipf and Welling (2017), section 5.2")
     assert (chosen["options"]["hidden"], chosen["options"]["normalize"]) == (16, True)
-    for text in ("Kipf and Welling (2017)", "rows divided by their sum", "hidden 16", "lr 0.01"):
-        assert text in shown
+    assert "Kipf and Welling (2017)" in shown and "weight decay" in shown
     values = {
         **{"hidden": 3, "layers": 1, "dropout": 0.0, "norm": "layer", "lr": 0.5},
         **{"weight_decay": 0.25, "epochs": 9, "patience": 1},
     }
     options = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
-    changed, shown = trained("--raw", *options)
+    changed, _ = trained("--raw", *options)
     assert changed["options"] | values | {"normalize": False} == changed["options"]
-    assert set(changed["recipe"]["given"]) == {*values, "normalize"}
-    assert "as read" in shown
     assert changed["epochs"] == changed["best_epoch"] + 1 < 9
 
 
@@ -184,16 +174,14 @@ def test_a_graph_without_labels_is_refused(tmp_path: Path):
     ("wrong", "message"),
     [
         (["--model", "gta"], "Did you mean 'gat'?"),
-        (["--rest", "sar"], "--rest: for --mode p3 only; the mode is sar."),
         (["--partitioner", "metsi"], "--partitioner: got 'metsi'; expected one of hash,"),
         (["--parts", "500"], "num_parts: got 500 for a graph of 200 nodes"),
         (["--model", "gcn", "--heads", "4"], "no attention heads"),
         (["--memory-limit", "16 quarks"], "--memory-limit: got '16 quarks'; expected an amount of"),
-        (["--memory-limit", "1GB", "--repartition", "auto"], "needs memory of its own"),
-        (["--dropout", "1.5"], "expected a finite number at least 0 and below 1."),
-        (["--lr", "nan"], "--lr: got nan; expected a finite number above 0."),
-        (["--mode", "domain", "--prefetch"], "--prefetch: layers of mode domain have none"),
-        (["--mode", "p3", "--prefetch"], "--prefetch: layers of mode p3 have none"),
+        (["--dropout", "1.5"], "--dropout: got 1.5; expected a number of at most 1."),
+        (["--lr", "nan"], "--lr: got nan; expected"),
+        (["--mode", "domain", "--prefetch"], "prefetch=True needs mode='sar'"),
+        (["--rest", "sar"], "--rest: for mode='p3' only; mode is 'sar'"),
         (["--labels-per-class", "90"], "labels_per_class + val_per_class = 120, but class"),
         (["--data-dir", "missing"], "--data-dir: missing is no folder"),
         (["--json", "missing/out.json"], "--json: there is no folder missing"),
@@ -282,8 +270,6 @@ def test_repartition_gives_fit_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "moved after epoch 2" in result.stdout
     assert "predicted 250.0 ms, measured 125.0 ms" in " ".join(result.stdout.split())
     assert json.loads(path.read_text())["history"]["measured"]["windows"] == 3
-    result = CliRunner().invoke(app, [*SMALL, "--mode", "p3", "--repartition", "auto"])
-    assert result.exit_code == 2 and "--repartition: layers of mode p3" in result.stderr
 
 
 @pytest.mark.slow
@@ -347,20 +333,12 @@ def test_a_limit_that_cuts_a_small_graph_into_very_many_parts_is_a_warning(mode:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--folder", "."), "--folder: for --mode stream only; the mode is sar"),
         (("--devices", "2"), "--devices: for --mode stream only; the mode is sar"),
-        (
-            ("--mode", "stream", "--devices", "2", "--parts", "3"),
-            "--parts: 3 parts visit 2 device(s), equally many each; expected a multiple of 2",
-        ),
-        (("--mode", "stream", "--prefetch"), "--prefetch: not for --mode stream"),
-        (("--mode", "stream", "--folder", "/none/here"), "is no folder"),
+        (("--mode", "stream", "--devices", "2", "--parts", "3"), "or a multiple"),
     ],
 )
 def test_options_of_streamed_runs(options: tuple[str, ...], message: str):
-    result = CliRunner().invoke(app, [*SMALL, *options], env={"COLUMNS": "200"})
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+    assert message in refused(*SMALL, *options)
 
 
 @pytest.mark.parametrize("parts", ["1", "3"])
