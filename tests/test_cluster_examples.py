@@ -10,7 +10,7 @@ import typer
 import yaml
 
 from jaxgraph.cli.main import app
-from jaxgraph.cli.process_options import check_address
+from jaxgraph.cli.train_options import check_address
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "examples" / "cluster"
@@ -62,7 +62,7 @@ def test_the_command_of_a_file_is_one_of_the_command_line(name: str):
     words = words_of_jaxgraph(script(name))
     assert words[0] == "launch"
     options = command.commands["launch"].make_context("launch", words[1:]).params
-    assert options["command"][0] == "train" and options["processes"] == 1
+    assert options["command"][0] == "train" and options["num_processes"] == 1
     given = command.commands["train"].make_context("train", options["command"][1:]).params
     assert str(given["partition"]) == "/data/parts" and given["epochs"] == 200
     if name == "slurm":

@@ -28,34 +28,24 @@ def mesh_of(parts: int, processes: int = 1, hosts: int | None = None) -> "Mesh":
         ValueError: Several processes cannot share the parts equally, or lack devices; or the
             devices do not divide over the hosts.
     """
-    if processes > 1:
-        return _mesh_of_processes(parts, processes, hosts)
-    import jax
-    from jax.extend.backend import clear_backends
-
-    from jaxgraph.parallel import emulate_devices, make_mesh
-    from jaxgraph.process import tune_process
-
-    tune_process(num_devices=parts)
-    # The number of devices is known only once jax has started. jax can start again, as nothing has
-    # been placed on a device yet.
-    if jax.device_count() < parts:
-        clear_backends()
-        emulate_devices(parts)
-    return make_mesh(parts, hosts=hosts or 1)
-
-
-def _mesh_of_processes(parts: int, processes: int, hosts: int | None) -> "Mesh":
-    import jax
-
-    from jaxgraph.parallel import make_mesh
-
     if parts % processes:
         raise ValueError(
             f"--parts: got {parts} for {processes} processes, each with as many devices; expected "
             f"a multiple of {processes}."
         )
     share = start_share(parts, processes)
+    import jax
+    from jax.extend.backend import clear_backends
+
+    from jaxgraph.parallel import emulate_devices, make_mesh
+
+    if processes == 1:
+        # The number of devices is known only once jax has started. jax can start again, as nothing
+        # has been placed on a device yet.
+        if jax.device_count() < parts:
+            clear_backends()
+            emulate_devices(parts)
+        return make_mesh(parts, hosts=hosts or 1)
     chosen = []
     for process in range(processes):
         own = [device for device in jax.devices() if device.process_index == process]
@@ -77,10 +67,11 @@ def start_share(parts: int, processes: int) -> int:
 
     share = parts // processes
     tune_process(num_devices=share)
-    # Of several processes jax cannot start again: devices are emulated before it starts, and not
-    # used where there are others. Too late where the number of processes was asked of jax.
-    with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", share)
+    if processes > 1:
+        # Of several processes jax cannot start again: devices are emulated before it starts, and
+        # not used where there are others. Too late where the number of processes was asked of jax.
+        with suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", share)
     return share
 
 

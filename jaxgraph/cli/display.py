@@ -1,63 +1,79 @@
-"""Output of the command line: the progress bar, tables, and numbers formatted for people."""
+"""Output of the command line: progress bars, tables, and numbers formatted for people."""
 
-import threading
+import io
+import os
+import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Protocol, Self
+from contextlib import suppress
+from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
-__all__ = ["EpochBar", "EpochRecord", "StepBar", "byte_text", "second_text", "two_columns"]
+__all__ = [
+    "EpochBar",
+    "Output",
+    "StepBar",
+    "byte_text",
+    "drop_output",
+    "second_text",
+    "tolerate_other_encodings",
+    "two_columns",
+]
 
-
-_BAR_NEEDS = 70
-"""Columns of a terminal below which numbers replace the bar and the times."""
-_TICK = 1.0
-"""Seconds between two looks at how much of an epoch is done."""
-
-
-class EpochRecord(Protocol):
-    """A report of training after an epoch."""
-
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def loss(self) -> float: ...
-    @property
-    def val_accuracy(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
+_SECONDS_BETWEEN_LINES = 30
 
 
 class _Bar:
     """A bar that is live on a terminal while the context is entered."""
 
-    _console: Console
-    _progress: Progress
+    def __init__(self, console: Console, *columns: str | ProgressColumn, **options: Any) -> None:
+        self._console, self._since = console, time.monotonic()
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=console, **options)
+        self._task = self._progress.add_task("", total=None, state="compiling")
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._console.is_terminal:
             self._progress.stop()
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False)
+        self._since = time.monotonic()
+
+
+class _Share(ProgressColumn):
+    """How much of the present epoch is done, where that is known."""
+
+    def __init__(self, share: Callable[[], float] | None) -> None:
+        super().__init__()
+        self._share = share
+
+    def render(self, task: Task) -> Text:
+        share = self._share() if self._share is not None else 0.0
+        return Text(f"{share:.0%} of the next" if share else "")
 
 
 class EpochBar(_Bar):
     """A live bar of the epochs: loss, validation accuracy and time of the last one.
 
     In a file or a pipe it prints a line after every tenth of the epochs, and after an epoch that
-    ends more than half a minute after the last line, or within one.
+    ends more than half a minute after the last line.
 
     Use as a context manager and pass `update` to the training loop.
 
@@ -70,106 +86,53 @@ class EpochBar(_Bar):
     def __init__(
         self, epochs: int, console: Console, share: Callable[[], float] | None = None
     ) -> None:
-        self._console, self._epochs, self._last_line = console, epochs, time.monotonic()
-        self._share, self._done, self._ended = share, 0, threading.Event()
-        self._ticking = threading.Thread(target=self._tick_on, daemon=True)
-        self._wide = console.width >= _BAR_NEEDS
-        self._progress = Progress(
-            TextColumn("epoch"),
-            MofNCompleteColumn(),
-            *([BarColumn()] if self._wide else []),
-            TextColumn("{task.fields[state]}"),
-            TextColumn("{task.fields[share]}"),
-            *([TimeElapsedColumn()] if self._wide else []),
-            console=console,
+        self._epochs = epochs
+        state = TextColumn("{task.fields[state]}")
+        super().__init__(
+            console, "epoch", MofNCompleteColumn(), BarColumn(20), state, _Share(share)
         )
-        self._task = self._progress.add_task("", total=epochs, state="compiling", share="")
+        self._progress.update(self._task, total=epochs)
 
-    def __enter__(self) -> Self:
-        if self._share is not None:
-            self._ticking.start()
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._ended.set()
-        if self._share is not None:
-            self._ticking.join()
-        super().__exit__(*error)
-
-    def _tick_on(self) -> None:
-        while not self._ended.wait(_TICK):
-            self.tick()
-
-    def tick(self) -> None:
-        """Shows how much of the present epoch is done."""
-        share = self._share() if self._share is not None else 0.0
-        if not share:
-            return
-        if self._console.is_terminal:
-            shown = f"{share:.0%} of the next"
-            self._progress.update(self._task, completed=self._done + share, share=shown)
-        elif self._seconds_since_line() > 30:
-            self._console.print(f"epoch {self._done + 1}/{self._epochs}  {share:.0%}")
-            self._last_line = time.monotonic()
-
-    def update(self, record: EpochRecord) -> None:
+    def update(self, record: Any) -> None:
         """Shows one epoch that has ended."""
-        done = self._done = record.epoch
-        state = f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}"
-        if self._wide:
-            state += f"  {second_text(record.seconds)}"
+        done, seconds = record.epoch, second_text(record.seconds)
+        state = f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}  {seconds}"
+        is_late = time.monotonic() - self._since > _SECONDS_BETWEEN_LINES
         if self._console.is_terminal:
-            self._progress.update(self._task, completed=done, state=state, share="")
-        elif done % max(self._epochs // 10, 1) == 0 or self._seconds_since_line() > 30:
-            self._console.print(f"epoch {done}/{self._epochs}  {state}", highlight=False)
-            self._last_line = time.monotonic()
-
-    def _seconds_since_line(self) -> float:
-        return time.monotonic() - self._last_line
+            self._progress.update(self._task, completed=done, state=state)
+        elif done % max(self._epochs // 10, 1) == 0 or is_late:
+            self._print(f"epoch {done}/{self._epochs}  {state}")
 
 
 class StepBar(_Bar):
-    """A live bar of the present step of a long work; in a file or a pipe, a line for each step.
+    """A live bar of the present step of a long work, and a line for each step that has ended.
 
     Use as a context manager and pass `update` to the work.
     """
 
     def __init__(self, console: Console) -> None:
-        self._console, self._step, self._started = console, None, time.monotonic()
-        self._progress = Progress(
+        self._step: str | None = None
+        super().__init__(
+            console,
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(),
-            console=console,
             transient=True,
         )
-        self._task = self._progress.add_task("", total=None)
 
-    def update(self, step: str, done: int, total: int) -> None:
+    def update(self, step: str | None, done: int, total: int) -> None:
         """Shows how much of a step is done; a total of 0 is not known."""
         if step != self._step:
-            self._end_step()
-            self._step, self._started = step, time.monotonic()
-        if self._console.is_terminal:
-            self._progress.update(
-                self._task, description=step, total=total or None, completed=done if total else 0
-            )
+            if self._step is not None:
+                self._print(f"{self._step}: {second_text(time.monotonic() - self._since)}")
+            self._step, self._since = step, time.monotonic()
+        shown = {"total": total or None, "completed": done if total else 0}
+        self._progress.update(self._task, description=step, **shown)
 
-    def _end_step(self) -> None:
-        if self._step is not None:
-            seconds = second_text(time.monotonic() - self._started)
-            self._console.print(f"{self._step}: {seconds}", highlight=False)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self._end_step()
-        super().__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
+            self.update(None, 0, 0)
+        super().__exit__(*error)
 
 
 def two_columns(title: str, rows: dict[str, Any]) -> Table:
@@ -186,14 +149,9 @@ def two_columns(title: str, rows: dict[str, Any]) -> Table:
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name, value in rows.items():
-        table.add_row(name, _text(value))
+        kinds = {float: ",.4g", int: ","}
+        table.add_row(name, format(value, kinds.get(type(value), "")))
     return table
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def byte_text(count: int) -> str:
@@ -217,3 +175,26 @@ def second_text(seconds: float) -> str:
     '12.5 ms'
     """
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"
+
+
+class Output(Console):
+    """A console of the standard output that continues without a reader (`jaxgraph ... | head`)."""
+
+    def on_broken_pipe(self) -> None:
+        """Drops all further output; rich would end the program."""
+        self.quiet = True
+        drop_output()
+
+
+def drop_output() -> None:
+    """Discards the standard output, so that the rest of its buffer raises no error."""
+    with suppress(OSError, ValueError):
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, sys.stdout.fileno())
+        os.close(descriptor)
+
+
+def tolerate_other_encodings() -> None:
+    """Escapes characters that the standard output's encoding lacks, instead of raising."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

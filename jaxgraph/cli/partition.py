@@ -1,96 +1,89 @@
-"""`jaxgraph partition`: assigns nodes to parts and reports the quality."""
+"""`jaxgraph partition`: assigns nodes to parts, reports the quality, and writes the parts."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.table import Table
 
-from jaxgraph.cli.display import StepBar, byte_text, second_text, two_columns
-from jaxgraph.cli.graph_options import (
-    GraphOptions,
-    described,
+from jaxgraph.cli.command import REQUIRED, of_graph, option
+from jaxgraph.cli.display import Output, StepBar, byte_text, second_text, two_columns
+from jaxgraph.cli.graphs import (
     graph_summary,
     load_graph,
-    split_summary,
+    reader_options,
+    weights_of,
 )
-from jaxgraph.cli.interruption import Signals
-from jaxgraph.cli.json_file import write_json
-from jaxgraph.cli.large_options import LargeOptions, request_of
-from jaxgraph.cli.limits import Number, OneOf, option_name
-from jaxgraph.cli.mode_options import ModeOptions, check_features
-from jaxgraph.cli.output import Output
-from jaxgraph.cli.recipes import prepared, recipe
-from jaxgraph.external import partition_file
-from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import facts_of
+from jaxgraph.cli.options import PARTITIONERS, PartsOptions
+from jaxgraph.cli.recipes import recipe
+from jaxgraph.cli.result_files import write_json
+from jaxgraph.datasets import ogb
+from jaxgraph.datasets.files import data_folder
+from jaxgraph.external import Request, partition_file
+from jaxgraph.external.request import METHODS
+from jaxgraph.graph_facts import GraphFacts, facts_of
 from jaxgraph.layout.part_files import PartFolder
 from jaxgraph.layout.part_writing import check_target
-from jaxgraph.partition import Partition, PartitionReport, partition, report
-from jaxgraph.partition.metis import BALANCES, OBJECTIVES
-from jaxgraph.partition.registry import check_names, costless_methods
+from jaxgraph.partition import PartitionReport, partition, report
+from jaxgraph.transforms import normalize_features
 from jaxgraph.written_file import check_writable
 
 __all__ = ["PartitionOptions", "run_partition"]
 
-_option = partial(typer.Option, rich_help_panel="Partition")
+_OF_WRITING = ("mode", "rest", "topology", "chunks", "normalize", "process_memory")
+_IN_MEMORY = ("labels_per_class", "num_classes", "num_features", "degree", "order")
+_READ = ("separator", "header", "counts", "columns", "num_nodes", "name", "split", "undirected")
+"""Options of readers that apply to files that are not read into memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionOptions(LargeOptions):
+class PartitionOptions(PartsOptions):
     """The options of `jaxgraph partition`."""
 
-    parts: Annotated[int, _option(help="Number of parts."), Number(least=1)]
-    method: Annotated[
-        str,
-        _option(
-            help="metis, hash, random, equal-vertices or equal-edges; with --memory-limit hash, "
-            "equal-vertices, equal-edges or given."
-        ),
-        OneOf((*costless_methods(), "given")),
-    ] = "metis"
-    balance: Annotated[
-        str, _option(help="Balance of METIS: nodes, edges or labels."), OneOf(BALANCES)
-    ] = "nodes"
-    objective: Annotated[
-        str, _option(help="Objective of METIS: cut or volume."), OneOf(OBJECTIVES)
-    ] = "cut"
-    json: Annotated[Path | None, _option(help="Write the report to this file.")] = None
-    out: Annotated[
-        Path | None,
-        _option(
-            help="Write the parts into this folder, for `jaxgraph train --partition`; options of "
-            "devices and of features say how. It is new, empty or holds parts, which are replaced."
-        ),
-    ] = None
+    dataset: str = of_graph("Name of a dataset or a file, as for `jaxgraph train`.", REQUIRED)
+    parts: int = option("Number of parts.", REQUIRED, least=1)
+    partitioner: str = option("Partitioner", "metis", choices=(*PARTITIONERS, "given"))
+    json: Path | None = option("Write the report to this file.")
+    out: Path | None = option(
+        "Write the parts into this folder, for `jaxgraph train --partition`. It is new, empty or "
+        "holds parts, which are replaced."
+    )
+    process_memory: str | None = option(
+        "Cut a file of edges (.csv, .csv.gz, .tsv, .txt, .parquet, .npy) or an OGB folder without "
+        "reading it into memory; the process takes at most so much, as 2GB. A run that is killed "
+        "continues where it was."
+    )
+    assignment: Path | None = option("File .npy of the part of each node, for a given partition.")
+    node_data: Path | None = option(
+        "Folder of nodes.npy (features), labels.npy, train_mask.npy, val_mask.npy, test_mask.npy; "
+        "and ids.npy, the id of each row, where ids are names."
+    )
 
     def __post_init__(self) -> None:
-        """Checks the options, alone and together."""
         super().__post_init__()
-        if self.memory_limit is not None:
-            if self.out is None:
-                raise ValueError("--memory-limit: for parts that are written; add --out FOLDER.")
-            if (self.balance, self.objective) != ("nodes", "cut"):
-                raise ValueError(
-                    "--balance, --objective: of METIS, which needs the graph in memory."
-                )
-            request_of(self)
+        if self.out is None:
+            self.refuse(_OF_WRITING, "for parts that are written; add --out FOLDER.")
+        if self.process_memory is None:
+            names = ["assignment", "node_data"]
+            names += ["partitioner"] if self.partitioner == "given" else []
+            self.refuse(names, "for a graph that is not in memory; add --process-memory 2GB.")
             return
-        if self.method == "given":
-            raise ValueError("--method given: reads an assignment; add --memory-limit, as 2GB.")
-        check_names(self.method, self.balance, self.objective, order=self.order)
-        for field in fields(ModeOptions):
-            is_more = field.name not in GraphOptions.__dataclass_fields__
-            if is_more and self.out is None and getattr(self, field.name) is not None:
-                name = "normalize/--raw" if field.name == "normalize" else field.name
-                raise ValueError(
-                    f"{option_name(name)}: for parts that are written; add --out FOLDER."
-                )
+        self.refuse(_IN_MEMORY, "needs the graph in memory; leave it or --process-memory out.")
+        if self.partitioner not in METHODS:
+            raise ValueError(
+                f"--partitioner: {self.partitioner} needs the graph in memory; take one of "
+                f"{', '.join(METHODS)}, or leave --process-memory out."
+            )
+
+    @property
+    def divides(self) -> bool:
+        """Whether the features of each node are divided by their sum."""
+        if self.normalize is not None:
+            return self.normalize
+        # All models of a data set prepare its features alike.
+        return not self.degree_features and recipe(self.dataset, "gcn").normalize
 
 
 def run_partition(options: PartitionOptions) -> None:
@@ -98,44 +91,27 @@ def run_partition(options: PartitionOptions) -> None:
     check_writable("--json", options.json)
     if options.out is not None:
         check_target(options.out)
-    if options.memory_limit is not None and options.out is not None:
-        with Signals():
-            contents, shown = _in_bounded_memory(options, options.out, options.memory_limit)
-        _tell(options, contents, shown)
-        return
-    with Signals():
-        graph = load_graph(options)
-        facts = facts_of(graph)
-        check_features(options.mode, facts)
-        started = time.perf_counter()
-        parts = partition(
-            graph,
-            options.parts,
-            method=options.method,
-            seed=options.seed,
-            balance=options.balance,
-            objective=options.objective,
-            order=options.order,
-        )
-        seconds = time.perf_counter() - started
-        quality = report(graph, parts)
-        summary = graph_summary(facts)
-        contents = {"graph": summary, "seconds": seconds, "partition": quality.to_dict()}
-        shown: list[RenderableType] = [
-            two_columns("Graph", summary),
-            _part_table(quality),
-            two_columns("Partition", _totals(quality) | {"time": second_text(seconds)}),
-        ]
-        if options.out is not None:
-            contents["written"] = written = _write(options, options.out, graph, parts)
-            shown.append(two_columns("Parts on disk", _written_rows(written)))
-    _tell(options, contents, shown)
-
-
-def _tell(
-    options: PartitionOptions, contents: Mapping[str, Any], shown: list[RenderableType]
-) -> None:
-    """Writes and prints the report."""
+    started = time.perf_counter()
+    cut = _from_memory if options.process_memory is None else _from_files
+    facts, quality, folder = cut(options)
+    seconds = time.perf_counter() - started
+    figures = quality.to_dict()
+    contents = {"graph": graph_summary(facts), "seconds": seconds, "partition": figures}
+    named = {name.replace("_", " "): value for name, value in figures.items() if value is not None}
+    named.pop("halo pairs")
+    of_parts = {name: value for name, value in named.items() if isinstance(value, list)}
+    table = Table(*of_parts, title=f"{quality.num_parts} parts by {quality.method}")
+    for row in zip(*of_parts.values(), strict=True):
+        table.add_row(*(f"{value:,}" for value in row))
+    totals = {name: value for name, value in named.items() if name not in of_parts}
+    totals["time"] = second_text(seconds)
+    shown = [two_columns("Graph", contents["graph"]), table, two_columns("Partition", totals)]
+    if folder is not None:
+        size = sum(file.bytes for file in folder.files.values())
+        written = {"folder": str(options.out), "mode": folder.mode, "files": len(folder.files)}
+        written["normalized"] = folder.graph.normalized
+        contents["written"] = written | {"bytes": size}
+        shown.append(two_columns("Parts on disk", written | {"size": byte_text(size)}))
     try:
         if options.json is not None:
             write_json(options.json, contents)
@@ -143,105 +119,71 @@ def _tell(
         Output().print(Group(*shown))
 
 
-def _in_bounded_memory(
-    options: PartitionOptions, out: Path, limit: str
-) -> tuple[dict[str, Any], list[RenderableType]]:
-    """Cuts a graph that is not read into memory, and returns the report and what to print."""
-    started, output = time.perf_counter(), Output()
-    with StepBar(output) as bar:
-        found = partition_file(
-            request_of(options),
-            out,
-            memory_limit=limit,
-            dataset=options.dataset,
-            split=split_summary(options),
-            on_progress=bar.update,
-        )
-    seconds = time.perf_counter() - started
-    summary, quality = graph_summary(found.folder.graph), found.report
-    written = _figures_of(found.folder, out, seconds)
-    contents = {"graph": summary, "seconds": seconds, "partition": quality.to_dict()}
-    return contents | {"written": written}, [
-        two_columns("Graph", summary),
-        _part_table(quality),
-        two_columns("Partition", _totals(quality)),
-        two_columns("Parts on disk", _written_rows(written)),
-    ]
+_Cut = tuple[GraphFacts, PartitionReport, PartFolder | None]
 
 
-def _write(options: PartitionOptions, out: Path, graph: Graph, parts: Partition) -> dict[str, Any]:
-    """Writes the parts, and returns the figures of the report about them."""
-    # All models of a data set prepare its features alike.
-    settings = recipe(options.dataset, "gcn")
-    given = False if options.degree_features else settings.normalize
-    given = given if options.normalize is None else options.normalize
-    settings = replace(settings, normalize=given)
-    graph = prepared(settings, graph)
-    started = time.perf_counter()
+def _from_memory(options: PartitionOptions) -> _Cut:
+    graph = load_graph(options)
+    divides = options.divides and graph.nodes is not None
+    facts = facts_of(graph, dataset=options.dataset, normalized=divides)
+    how: dict[str, Any] = {"seed": options.seed, "order": options.order}
+    parts = partition(graph, options.parts, options.partitioner, **how)
+    quality = report(graph, parts)
+    if options.out is None:
+        return facts, quality, None
     # Imported late, so that a report alone does not wait for jax.
     from jaxgraph.parallel import write_parts
 
-    folder = write_parts(
-        graph,
-        parts,
-        out,
-        options.mode or "sar",
-        rest=options.rest,
-        topology=options.topology,
-        chunks=options.chunks,
-        feature_budget=options.feature_budget,
-        facts=described(options, graph, normalized=settings.normalize),
+    if divides:
+        graph = normalize_features(graph)
+    how = {name: getattr(options, name) for name in ("rest", "topology", "chunks")}
+    folder = write_parts(graph, parts, options.out, options.mode or "sar", facts=facts, **how)
+    return facts, quality, folder
+
+
+def _from_files(options: PartitionOptions) -> _Cut:
+    """Cuts a graph that is not read into memory."""
+    assert options.out is not None and options.process_memory is not None
+    request = _request_of(options)
+    with StepBar(Output()) as bar:
+        found = partition_file(
+            request,
+            options.out,
+            memory_limit=options.process_memory,
+            dataset=options.dataset,
+            on_progress=bar.update,
+        )
+    return found.folder.graph, found.report, found.folder
+
+
+def _request_of(options: PartitionOptions) -> Request:
+    """The request that options stand for; ValueError where one does not apply."""
+    given: dict[str, Any] = {"num_nodes": options.num_nodes, **reader_options(options)}
+    unknown = given.keys() - set(_READ)
+    if unknown:
+        raise ValueError(
+            f"--option: {', '.join(unknown)} does not apply with --process-memory; known: "
+            f"{', '.join(_READ)}."
+        )
+    source = (options.data_dir or Path()).expanduser() / options.dataset
+    known = options.dataset.lower().replace("_", "-")
+    if known in ogb.NAMES:
+        source, one_direction = ogb.find_ogb(known, data_folder(options.data_dir))
+        given = {"name": known, "undirected": one_direction} | given
+    elif not source.exists():
+        raise ValueError(
+            f"--dataset: there is no file or folder {source}; with --process-memory expected a "
+            f"file of edges, a folder of OGB, or one of {', '.join(ogb.NAMES)}."
+        )
+    names = ("assignment", "seed", "node_data", "degree_features", "ignore_edge_data", "relabel")
+    given |= {name: getattr(options, name) for name in names}
+    given["undirected"] = bool(given.get("undirected")) or options.undirected
+    return Request(
+        source=source,
+        num_parts=options.parts,
+        method=options.partitioner,
+        mode=options.mode or "sar",
+        normalize=options.divides,
+        weights=weights_of(options.weight_column),
+        **given,
     )
-    return _figures_of(folder, out, time.perf_counter() - started)
-
-
-def _figures_of(folder: PartFolder, out: Path, seconds: float) -> dict[str, Any]:
-    files = folder.files.values()
-    return {
-        "folder": str(out),
-        "mode": folder.mode,
-        "normalized": folder.graph.normalized,
-        "files": len(files),
-        "bytes": sum(file.bytes for file in files),
-        "seconds": seconds,
-    }
-
-
-def _written_rows(written: Mapping[str, Any]) -> dict[str, Any]:
-    features = "rows divided by their sum" if written["normalized"] else "as read"
-    return {
-        "folder": written["folder"],
-        "mode": written["mode"],
-        "features": features,
-        "size": f"{byte_text(written['bytes'])} in {written['files']} files",
-        "time": second_text(written["seconds"]),
-    }
-
-
-def _part_table(quality: PartitionReport) -> Table:
-    table = Table(title=f"{quality.num_parts} parts by {quality.method}")
-    columns = {
-        "part": range(quality.num_parts),
-        "nodes": quality.nodes,
-        "edges": quality.edges,
-        "training labels": quality.labelled,
-        "halo rows": quality.halo_rows,
-    }
-    for name in columns:
-        table.add_column(name, justify="right")
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*(f"{int(value):,}" for value in row))
-    return table
-
-
-def _totals(quality: PartitionReport) -> dict[str, Any]:
-    return {
-        "edge cut": f"{quality.edge_cut:,} ({quality.edge_cut_share:.2%} of the edges)",
-        "halo rows": f"{quality.halo_total:,}",
-        "replication of nodes": quality.replication,
-        "largest part / mean: nodes": quality.node_balance,
-        "largest part / mean: edges": quality.edge_balance,
-        "largest part / mean: training labels": quality.label_balance,
-        "largest part / mean: halo rows": quality.halo_balance,
-        "padding of an exchange of equal shapes": quality.exchange_padding,
-    }

@@ -1,320 +1,215 @@
 """`jaxgraph plan`: what training a model would cost on a machine, and how to run it there."""
 
+import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from rich.box import SIMPLE
+from rich.table import Table
+from rich.text import Text
 
 from jaxgraph.byte_amounts import bytes_of
+from jaxgraph.cli.command import REQUIRED, count, of_device, of_graph, option, option_name
 from jaxgraph.cli.devices import mesh_of
-from jaxgraph.cli.graph_options import GraphOptions, load_graph
-from jaxgraph.cli.info import versions
-from jaxgraph.cli.json_file import write_json
-from jaxgraph.cli.limits import Number, OneOf, option_name
-from jaxgraph.cli.model_options import ModelOptions, check_heads, chosen_recipe
-from jaxgraph.cli.output import Output
-from jaxgraph.cli.plan_report import (
-    advice,
-    check_can_draw,
-    plan_picture,
-    plan_table,
-    policies,
-    reasons,
-    row_of,
-)
-from jaxgraph.cli.recipes import Recipe, build_layers, build_model
+from jaxgraph.cli.display import Output, byte_text, second_text
+from jaxgraph.cli.graphs import load_graph
+from jaxgraph.cli.options import PARTITIONERS, GraphOptions, ModelOptions
+from jaxgraph.cli.recipes import build_model, chosen_recipe, optimizer_of
+from jaxgraph.external.request import METHODS
 from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import facts_of
-from jaxgraph.partition.registry import costless_methods
-from jaxgraph.written_file import check_writable, write_each
+from jaxgraph.graph_facts import GraphFacts, facts_of
+from jaxgraph.written_file import check_writable
 
 if TYPE_CHECKING:
-    from jaxgraph.planner import Considered, GraphCounts, Plan, Target
+    from jaxgraph.planner import Considered, GraphCounts, Option, Plan
 
 __all__ = ["PlanOptions", "run_plan"]
 
-_COUNTED = {
-    "nodes": "num_nodes",
-    "edges": "num_edges",
-    "features": "num_features",
-    "classes": "num_classes",
-}
-_count_option = partial(typer.Option, rich_help_panel="A graph by its counts")
-_plan_option = partial(typer.Option, rich_help_panel="Plan")
+_COUNTS = ("num_nodes", "num_edges", "num_features", "num_classes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(GraphOptions, ModelOptions):
     """The options of `jaxgraph plan`; None leaves the choice to the recipe."""
 
-    dataset: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
-        str | None,
-        typer.Option(
-            rich_help_panel="Graph",
-            help="Name of a dataset or a file, as for `jaxgraph train`; or give counts.",
-        ),
-    ] = None
-    nodes: Annotated[float | None, _count_option(help="Nodes, as 111e6.")] = None
-    edges: Annotated[float | None, _count_option(help="Directed edges, as 3.2e9.")] = None
-    features: Annotated[float | None, _count_option(help="Features of a node.")] = None
-    classes: Annotated[float | None, _count_option(help="Classes.")] = None
-    degrees: Annotated[
-        str,
-        _count_option(help="Model of degrees: power-law or uniform."),
-        OneOf(("power-law", "uniform")),
-    ] = "power-law"
-    exponent: Annotated[
-        float, _count_option(help="Of the power law, above 2."), Number(above=2)
-    ] = 2.5
-    halo_share: Annotated[
-        float | None,
-        _count_option(
-            help="Rows of other parts that a part needs over its own, as METIS leaves them: "
-            "1 is assumed where not given; meshes have 0.01."
-        ),
-        Number(above=0),
-    ] = None
-    target: Annotated[
-        str,
-        _plan_option(help="Chip and number of devices, as h200x8: a100, h100, h200, b200 or cpu."),
-    ]
-    hosts: Annotated[
-        int | None,
-        _plan_option(help="Hosts that they are spread over; 8 GPUs each where not given."),
-        Number(least=1),
-    ] = None
-    memory_limit: Annotated[
-        str | None,
-        _plan_option(help="Memory of one device that may be used, as 100GB; all where not given."),
-    ] = None
-    partitioner: Annotated[
-        str | None,
-        _plan_option(help="One partitioner alone; metis and hash where not given."),
-        OneOf(costless_methods()),
-    ] = None
-    compile: Annotated[
-        str,
-        _plan_option(
-            help="Steps to compile: fastest (by prediction first, until one fits), all that may "
-            "fit, or none."
-        ),
-        OneOf(("fastest", "all", "none")),
-    ] = "fastest"
-    save: Annotated[Path | None, _plan_option(help="Write the plan to this file.")] = None
-    json: Annotated[Path | None, _plan_option(help="Write all figures to this file.")] = None
-    plot: Annotated[
-        Path | None,
-        _plan_option(help="Draw memory per device over devices, by mode; needs matplotlib."),
-    ] = None
+    num_edges: int | None = of_graph(
+        "Instead of --dataset: directed edges of a graph that is not here, as 3.2e9, beside "
+        "--num-nodes, --num-features and --num-classes.",
+        parser=count,
+        least=1,
+    )
+    halo_share: float | None = of_graph(
+        "Rows of other parts over own ones that METIS leaves of a graph that is not here; 1 is "
+        "assumed where not given, meshes have 0.01.",
+        least=0,
+    )
+    target: str = of_device("Chip and devices, as h200x8: a100, h100, h200, b200 or cpu.", REQUIRED)
+    hosts: int | None = of_device("Hosts of the devices; else there are 8 GPUs on each.", least=1)
+    memory_limit: str | None = of_device("Memory of one device, as 100GB; all where not given.")
+    partitioner: str | None = of_device("Partitioner; else metis and hash", choices=PARTITIONERS)
+    compile: str = option(
+        "Compile the step of the way that is predicted to be fastest, until one fits; all; none",
+        "fastest",
+        choices=("fastest", "all", "none"),
+    )
+    save: Path | None = option("Write the plan to this file.")
 
     def __post_init__(self) -> None:
-        """Checks the options, alone and together."""
-        if self.partitioner == "cost":
-            raise ValueError(
-                "--partitioner: cost cuts by the times of a model's layers, which a plan has none "
-                "of. Take another one here; jaxgraph.partition.partition(graph, N, 'cost', "
-                "node_cost=...) cuts by times of jaxgraph.planner.profile"
-            )
         super().__post_init__()
-        missing = [f"--{name}" for name in _COUNTED if getattr(self, name) is None]
-        if self.dataset is not None and len(missing) < len(_COUNTED):
-            raise ValueError("--dataset: the graph has counts of its own; leave --nodes and so on.")
+        missing = [option_name(name) for name in _COUNTS if getattr(self, name) is None]
         if self.dataset is None and missing:
-            raise ValueError(
-                f"{', '.join(missing)}: missing; expected --dataset, or --nodes, --edges, "
-                "--features and --classes of a graph that is not here."
-            )
-        check_heads(self, self.dataset)
-        if self.memory_limit is not None:
-            bytes_of("--memory-limit", self.memory_limit)
+            raise ValueError(f"{', '.join(missing)}: missing; expected --dataset, or all counts.")
+        if self.dataset is not None:
+            self.refuse(["num_edges"], "for a graph by its counts; leave it or --dataset out.")
 
 
 def run_plan(options: PlanOptions) -> None:
     """Find what training would cost on a machine, and how to run it there; nothing is run."""
-    for name in ("save", "json", "plot"):
-        check_writable(f"--{name}", getattr(options, name))
-    if options.plot is not None:
-        check_can_draw("--plot")
+    check_writable("--save", options.save)
     # Nothing runs here, and a GPU that is there is left alone. The process is the command's own.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from jaxgraph.planner import find_target
-
-    target = find_target(options.target, hosts=options.hosts)
-    source = _source(options)
-    settings, _ = chosen_recipe(options, options.dataset)
-    model = _model(options, settings, source)
-    mesh_of(target.devices if target.is_emulated else 1)
-    output = Output()
-    given = options.memory_limit
-    limit = target.memory if given is None else bytes_of("--memory-limit", given)
-    found = list(_consider(options, model, settings, source, target))
-    output.print(plan_table(_title(options, settings, target), found, limit))
-    plan = error = None
-    try:
-        plan = _plan(found, model, target, limit)
-    except ValueError as raised:
-        error = raised
-    for line in (*reasons(found), *advice(found, source), *policies(found)):
-        output.print(line, soft_wrap=True, highlight=False, markup=False)
-    if plan is not None:
-        line = f"Recommended: {_command(options, plan)}"
-        output.print(line, soft_wrap=True, highlight=False, markup=False)
-    _write(options, settings, found, plan, target, model, source)
-    if error is not None:
-        raise error
-
-
-def _source(options: PlanOptions) -> "Graph | GraphCounts":
-    if options.dataset is not None:
-        graph = load_graph(options)
-        if graph.train_mask is None:
-            raise ValueError(
-                f"{graph.name} has no training nodes; --labels-per-class 20 draws them."
-            )
-        return graph
-    from jaxgraph.planner import GraphCounts
-
-    counts: dict[str, Any] = {name: getattr(options, key) for key, name in _COUNTED.items()}
-    return GraphCounts(
-        **counts,
-        degrees=options.degrees,
-        exponent=options.exponent,
-        halo_share=options.halo_share,
-    )
-
-
-def _model(options: PlanOptions, settings: Recipe, source: "Graph | GraphCounts") -> Any:
-    if isinstance(source, Graph):
-        return build_model(settings, facts_of(source), options.seed)
-    from flax import nnx
-
-    if settings.model == "gine":
-        raise ValueError(
-            "--model: gine reads features of edges, which counts do not have; expected --dataset, "
-            "or --model gin."
-        )
-    # Any delta gives the same shapes.
-    of_graph: dict[str, Any] = {"delta": 1.0} if settings.model == "pna" else {}
-    rngs = nnx.Rngs(options.seed)
-    return build_layers(settings, source.num_features, source.num_classes, rngs, **of_graph)
-
-
-def _consider(
-    options: PlanOptions,
-    model: Any,
-    settings: Recipe,
-    source: "Graph | GraphCounts",
-    target: "Target",
-    *,
-    compile: str | None = None,
-) -> Any:
-    import optax
-
-    from jaxgraph.planner import consider
-
-    optimizer = optax.chain(
-        optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
-    )
-    chosen: dict[str, Any] = {}
-    if options.partitioner is not None:
-        chosen["methods"] = (options.partitioner,)
-    return consider(
-        model,
-        source,
-        target,
-        optimizer,
-        memory_limit=options.memory_limit if compile is None else None,
-        compile=options.compile if compile is None else compile,
-        **chosen,
-    )
-
-
-def _plan(found: "Sequence[Considered]", model: Any, target: "Target", limit: int) -> "Plan":
+    from jaxgraph.planner import consider, find_target
     from jaxgraph.planner.choice import to_plan
 
-    return to_plan(found, model, target, limit)
-
-
-def _title(options: PlanOptions, settings: Recipe, target: "Target") -> str:
-    graph = options.dataset or (
-        f"{options.nodes:,.0f} nodes, {options.edges:,.0f} edges ({options.degrees} degrees)"
-    )
+    target = find_target(options.target, hosts=options.hosts)
+    settings = chosen_recipe(options, options.dataset or "")
+    source, facts = _source(options)
+    model = build_model(settings, facts, options.seed)
+    mesh_of(target.devices if target.is_emulated else 1)
+    output, given = Output(), options.memory_limit
+    limit = target.memory if given is None else bytes_of("memory_limit", given)
+    how: dict[str, Any] = {"memory_limit": given, "compile": options.compile}
+    if options.partitioner is not None:
+        how["methods"] = (options.partitioner,)
+    found = list(consider(model, source, target, optimizer_of(settings), **how))
     heads = "" if settings.heads is None else f", {settings.heads} heads"
-    how = (
-        f"compiled for {target.compiled_for}"
-        if options.compile != "none"
-        else "predicted, not compiled"
+    is_compiled = options.compile != "none"
+    title = (
+        f"{settings.model}, {settings.layers} layers of {settings.hidden}{heads}, on "
+        f"{facts.num_nodes:,} nodes, {facts.num_edges:,} edges: {target.name} on {target.hosts} "
+        f"host(s), {f'compiled for {target.compiled_for}' if is_compiled else 'not compiled'}"
     )
-    return (
-        f"{settings.model}, {settings.layers} layers of {settings.hidden}{heads}, on {graph}: "
-        f"{target.name} on {target.hosts} host(s), {how}"
-    )
+    output.print(_table(title, found, limit))
+    for line in _remarks(found):
+        output.print(line, soft_wrap=True, highlight=False, markup=False)
+    if options.dataset is None:
+        # Those for which a graph can be cut without being in memory, if there are some.
+        found = [way for way in found if way.fits and _is_cut_from_files(way.option)] or found
+    plan = to_plan(found, model, target, limit)
+    command = f"Recommended: {_command(options, plan)}"
+    output.print(command, soft_wrap=True, highlight=False, markup=False)
+    if options.save is not None:
+        plan.save(options.save)
+
+
+def _source(options: PlanOptions) -> "tuple[Graph | GraphCounts, GraphFacts]":
+    if options.dataset is None:
+        from jaxgraph.planner import GraphCounts
+
+        counts: dict[str, Any] = {name: getattr(options, name) for name in _COUNTS}
+        source = GraphCounts(**counts, halo_share=options.halo_share)
+        # Any mean of the degrees gives the same shapes.
+        rest: dict[str, Any] = {"multilabel": False, "edge_features": 0, "mean_log_degree": 1.0}
+        rest |= {"splits": {}, "train_class_counts": None}
+        return source, GraphFacts(name="", **counts, **rest)
+    graph = load_graph(options)
+    if graph.train_mask is None:
+        raise ValueError(f"{graph.name} has no training nodes; --labels-per-class 20 draws them.")
+    return graph, facts_of(graph)
+
+
+def _is_cut_from_files(option: "Option") -> bool:
+    return option.method in METHODS and option.mode != "p3"
 
 
 def _command(options: PlanOptions, plan: "Plan") -> str:
-    """The command line that trains as planned."""
-    found = ["jaxgraph train", f"--dataset {options.dataset or 'YOUR-GRAPH'}"]
-    found.append(f"--model {options.model}")
-    given = ("hidden", "layers", "heads", "norm", "labels_per_class")
-    known = {name: getattr(options, name) for name in given}
-    found += [f"{option_name(n)} {value}" for n, value in known.items() if value is not None]
-    switches = ("undirected", "degree_features", "ignore_edge_data")
-    found += [option_name(name) for name in switches if getattr(options, name)]
+    """The command line that trains as planned; of a graph given by counts, two of them."""
     option = plan.option
-    found += [f"--parts {plan.num_parts}", f"--partitioner {option.method}"]
+    graph = [f"--dataset {options.dataset or 'YOUR-GRAPH'}"]
+    switches = ("undirected", "degree_features", "ignore_edge_data")
+    graph += [option_name(name) for name in switches if getattr(options, name)]
+    graph += _given(options, ("labels_per_class",) if options.dataset else ())
+    cut = [f"--parts {plan.num_parts}", f"--mode {option.mode}"]
+    cut += _given(option, ("rest", "topology", "chunks"))
+    cut += [f"--partitioner {option.method}"]
+    train = _given(options, ("model", "hidden", "layers", "heads", "norm", "memory_limit"))
+    train += ["--prefetch"] if option.prefetch else []
+    if options.dataset is None:
+        memory = ["--process-memory 16GB"] if _is_cut_from_files(option) else []
+        partition = ["jaxgraph partition", *graph, *cut, *memory, "--out PARTS"]
+        return " ".join([*partition, "&& jaxgraph train --partition PARTS", *train])
     if plan.mode == "stream" and plan.num_devices > 1:
-        found.append(f"--devices {plan.num_devices}")
-    found.append(f"--mode {option.mode}")
-    known = {name: getattr(option, name) for name in ("rest", "topology", "chunks")}
-    found += [f"--{name} {value}" for name, value in known.items() if value is not None]
-    found += [] if options.memory_limit is None else [f"--memory-limit {options.memory_limit}"]
-    return " ".join([*found, *(["--prefetch"] if option.prefetch else [])])
+        train.append(f"--devices {plan.num_devices}")
+    return " ".join(["jaxgraph train", *graph, *cut, *train])
 
 
-def _write(
-    options: PlanOptions,
-    settings: Recipe,
-    found: "Sequence[Considered]",
-    plan: "Plan | None",
-    target: "Target",
-    model: Any,
-    source: "Graph | GraphCounts",
-) -> None:
-    writes: list[Callable[[], object]] = []
-    if plan is not None and options.save is not None:
-        writes.append(partial(plan.save, options.save))
-    if options.json is not None:
-        contents = {
-            "versions": versions(),
-            "options": asdict(options) | asdict(settings),
-            "target": asdict(target) | {"compiled_for": target.compiled_for},
-            "considered": [row_of(each) for each in found],
-            "plan": None if plan is None else plan.to_dict(),
-            "command": None if plan is None else _command(options, plan),
-        }
-        writes.append(partial(write_json, options.json, contents))
-    if options.plot is not None:
-        writes.append(partial(_plot, options.plot, options, model, settings, source, target))
-    write_each(*writes)
+def _given(options: Any, names: Sequence[str]) -> list[str]:
+    values = {name: getattr(options, name) for name in names}
+    return [f"{option_name(name)} {value}" for name, value in values.items() if value is not None]
 
 
-def _plot(
-    path: Path,
-    options: PlanOptions,
-    model: Any,
-    settings: Recipe,
-    source: "Graph | GraphCounts",
-    target: "Target",
-) -> None:
-    """Draws the memory on fewer and fewer devices of the target."""
-    from jaxgraph.planner import find_target
+def _table(title: str, found: Sequence["Considered"], limit: int) -> Table:
+    """Makes the table of a plan.
 
-    by_count = {}
-    for count in [2**power for power in range(target.devices.bit_length())]:
-        smaller = find_target(f"{target.chip}x{count}")
-        by_count[count] = list(_consider(options, model, settings, source, smaller, compile="none"))
-    plan_picture(by_count, path)
+    Args:
+        title: What is planned, and for what.
+        found: The ways to run it.
+        limit: Bytes of one device.
+
+    Returns:
+        The table, in the order given.
+    """
+    caption = f"of one device; limit {byte_text(limit)}; ~ is predicted, not compiled"
+    table = Table(title=Text(title), caption=caption, box=SIMPLE, padding=0, pad_edge=False)
+    for column in ("mode", "cut by"):
+        table.add_column(column, no_wrap=True)
+    for column in ("halo", "args", "temp", "host", "inside", "between", "step"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("fits", no_wrap=True)
+    for each in found:
+        table.add_row(each.option.label, each.option.method, *_cells(each))
+    return table
+
+
+def _cells(each: "Considered") -> list[str]:
+    if each.run is None:
+        return [*[""] * 7, "no"]
+    memory, sent = each.run.memory, each.run.sent
+    return [
+        f"{each.halo_share:.2g}",
+        _short(memory.arguments),
+        ("" if memory.is_compiled else "~") + _short(memory.temporary),
+        _short(memory.host),
+        _short(sum(sent.inside.values())),
+        _short(sum(sent.between.values())),
+        second_text(each.seconds).replace(" ", ""),
+        "yes" if each.fits else "no",
+    ]
+
+
+def _short(count: int) -> str:
+    """Bytes by three digits."""
+    power = min(max(math.floor(math.log10(count)) // 3, 0), 4) if count else 0
+    return f"{count / 1000**power:.3g}{('', 'k', 'M', 'G', 'T')[power]}"
+
+
+def _remarks(found: Sequence["Considered"]) -> list[str]:
+    """Why ways do not fit or cannot be run, each reason once, and policies under which some fit."""
+    by_reason: dict[str, list[str]] = {}
+    for each in found:
+        reasons = [each.why_not] if each.why_not else []
+        for index, policy in enumerate(each.policy or ()):
+            reasons.append(f"fits where layer {index} {policy.in_words()}")
+        for reason in reasons:
+            name = f"{each.option.label} by {each.option.method}"
+            by_reason.setdefault(reason, []).append(name)
+    lines = [f"{'; '.join(names)}: {reason}" for reason, names in by_reason.items()]
+    if sum(each.option.method == "metis" for each in found) > 1:
+        lines.append(
+            "Times of ways that metis cuts are not ranked reliably, as measured on CPU devices: "
+            "time the fastest few before a long run."
+        )
+    return lines

@@ -1,160 +1,117 @@
 """`jaxgraph plot`: the curves of training runs, drawn from their logs or their JSON files."""
 
+import importlib.util
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from jaxgraph.cli.plan_report import check_can_draw
+from jaxgraph.cli.command import REQUIRED, Options, option
 from jaxgraph.run_log import read_log
 from jaxgraph.written_file import check_writable, write_atomically
 
-__all__ = ["Curves", "PlotOptions", "read_curves", "run_plot"]
+__all__ = ["PlotOptions", "read_curves", "run_plot"]
 
-FORMATS = ("png", "svg", "pdf")
+_FORMATS = (".png", ".svg", ".pdf")
+_STYLES = ("-", "--", ":", "-.")
+
+Curves = dict[str, list[tuple[int, float]]]
+"""The epochs and the values of each curve of a run, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlotOptions:
+class PlotOptions(Options):
     """The options of `jaxgraph plot`."""
 
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="Logs of `train --log`, or files of `train --json`."),
-    ]
-    out: Annotated[Path, typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf.")]
+    runs: list[Path] = option(
+        "Logs of `train --log`, or files of `train --json`.", REQUIRED, metavar="RUNS..."
+    )
+    out: Path = option("The picture: .png, .svg or .pdf.", REQUIRED, names=["--out", "-o"])
 
     def __post_init__(self) -> None:
-        """Checks the suffix of the picture."""
-        if self.out.suffix[1:] not in FORMATS:
-            raise ValueError(
-                f"--out: {self.out} has no suffix of a picture; expected one of "
-                f"{', '.join(f'.{each}' for each in FORMATS)}."
-            )
-
-
-@dataclass(frozen=True)
-class Curves:
-    """The curves of a run.
-
-    Args:
-        name: Of the run.
-        epochs: The number of each epoch.
-        loss: The training loss of each epoch; None where it is unknown.
-        val_loss: The validation loss, likewise.
-        metrics: Further metrics after each epoch, by split and name, such as "val accuracy".
-    """
-
-    name: str
-    epochs: Sequence[int]
-    loss: Sequence[float | None]
-    val_loss: Sequence[float | None]
-    metrics: dict[str, list[float | None]] = field(default_factory=dict)
+        super().__post_init__()
+        if self.out.suffix not in _FORMATS:
+            raise ValueError(f"--out: {self.out} ends in none of {', '.join(_FORMATS)}.")
 
 
 def run_plot(options: PlotOptions) -> None:
     """Draw the loss and the metrics of training runs over their epochs."""
-    check_can_draw("--out")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("--out: drawing needs matplotlib: pip install 'jaxgraph[plot]'")
     check_writable("--out", options.out)
     names = [path.stem for path in options.runs]
-    repeated = len(set(names)) < len(names)
-    curves = [read_curves(path, str(path) if repeated else path.stem) for path in options.runs]
-    write_atomically(options.out, _picture(curves, options.out.suffix[1:]))
+    if len(set(names)) < len(names):
+        names = [str(path) for path in options.runs]
+    runs = {name: read_curves(path) for name, path in zip(names, options.runs, strict=True)}
+    write_atomically(options.out, _picture(runs, options.out.suffix[1:]))
 
 
-def read_curves(path: Path, name: str) -> Curves:
-    """Reads the curves of a run.
+def read_curves(path: Path) -> Curves:
+    """Reads the curves of a run: losses, and metrics by split and name, such as "val accuracy".
 
     Args:
         path: A log, or the JSON file of a run.
-        name: Of the run.
-
-    Returns:
-        Its curves.
 
     Raises:
         ValueError: The file is neither, or holds no epoch.
         OSError: It cannot be read.
     """
-    lines = _history(path)
-    if lines is None:
-        lines = read_log(path)
+    lines = _history(path) or read_log(path)
     if not lines:
         raise ValueError(f"{path} holds no epoch; expected a run of one epoch at least.")
-    metrics: dict[str, list[float | None]] = {}
-    for split in ("val", "test"):
-        for metric in (lines[0].get("metrics") or {}).get(split, {}):
-            if metric != "loss":
-                metrics[f"{split} {metric}"] = [_metric(line, split, metric) for line in lines]
-    return Curves(
-        name,
-        [line["epoch"] for line in lines],
-        [line.get("loss") for line in lines],
-        [line.get("val_loss") for line in lines],
-        metrics,
-    )
+    curves: Curves = {}
+    for line in lines:
+        found = {"training": line.get("loss"), "validation": line.get("val_loss")}
+        for split, metrics in (line.get("metrics") or {}).items():
+            if split != "train":
+                found |= {f"{split} {name}": metrics[name] for name in metrics if name != "loss"}
+        for name, value in found.items():
+            if value is not None:
+                curves.setdefault(name, []).append((line["epoch"], value))
+    return curves
 
 
-def _metric(line: dict[str, Any], split: str, metric: str) -> float | None:
-    return line.get("metrics", {}).get(split, {}).get(metric)
-
-
-def _history(path: Path) -> list[dict[str, Any]] | None:
-    """The epochs of a JSON file of a run, or None where the file is none."""
+def _history(path: Path) -> list[dict[str, Any]]:
+    """The epochs of a JSON file of a run, or none where the file is another one."""
     try:
-        read = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        return None
-    history = read.get("history") if isinstance(read, dict) else None
-    if not isinstance(history, dict) or not isinstance(history.get("loss"), list):
-        return None
-    metrics = history.get("metrics", {})
+        history = json.loads(path.read_bytes())["history"]
+        losses = zip(history["loss"], history["val_loss"], strict=True)
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return []
     return [
         {
             "epoch": index + 1,
             "loss": loss,
-            "val_loss": history["val_loss"][index],
+            "val_loss": val_loss,
             "metrics": {
                 split: {name: values[index] for name, values in of_split.items()}
-                for split, of_split in metrics.items()
+                for split, of_split in history.get("metrics", {}).items()
             },
         }
-        for index, loss in enumerate(history["loss"])
+        for index, (loss, val_loss) in enumerate(losses)
     ]
 
 
-def _picture(runs: Sequence[Curves], kind: str) -> bytes:
+def _picture(runs: dict[str, Curves], kind: str) -> bytes:
     """Draws losses on the left, and metrics on the right where there are some."""
     from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
-    wide = any(run.metrics for run in runs)
-    figure = Figure(figsize=(10 if wide else 5, 4), layout="constrained")
-    axes = figure.subplots(1, 1 + wide, squeeze=False)[0]
-    for number, run in enumerate(runs):
-        color = f"C{number}"
-        _draw(axes[0], run, run.loss, color, "-", f"{run.name}: training")
-        _draw(axes[0], run, run.val_loss, color, "--", f"{run.name}: validation")
-        for style, (metric, values) in zip(("--", ":", "-."), run.metrics.items(), strict=False):
-            _draw(axes[1], run, values, color, style, f"{run.name}: {metric}")
-    axes[0].set(xlabel="epoch", ylabel="loss")
-    for each in axes[1:]:
-        each.set(xlabel="epoch", ylabel="metrics")
-    for each in axes:
-        each.legend(fontsize=7)
+    losses = ("training", "validation")
+    has_metrics = any(set(curves) - set(losses) for curves in runs.values())
+    figure = Figure(figsize=(10 if has_metrics else 5, 4), layout="constrained")
+    axes: Sequence[Any] = figure.subplots(1, 1 + has_metrics, squeeze=False)[0]
+    for number, (run, curves) in enumerate(runs.items()):
+        for index, (name, points) in enumerate(curves.items()):
+            axis = axes[0] if name in losses else axes[1]
+            style = _STYLES[index % len(_STYLES)]
+            axis.plot(*zip(*points, strict=True), style, color=f"C{number}", label=f"{run}: {name}")
+    for axis, label in zip(axes, ("loss", "metrics"), strict=False):
+        axis.set(xlabel="epoch", ylabel=label)
+        axis.legend(fontsize=7)
     drawn = io.BytesIO()
     with rc_context({"svg.fonttype": "none"}):
         figure.savefig(drawn, format=kind)
     return drawn.getvalue()
-
-
-def _draw(
-    axes: Any, run: Curves, values: Sequence[float | None], color: str, style: str, label: str
-) -> None:
-    known = [(x, y) for x, y in zip(run.epochs, values, strict=True) if y is not None]
-    if known:
-        axes.plot(*zip(*known, strict=True), style, color=color, label=label)

@@ -8,18 +8,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 
-from jaxgraph.cli.output import drop_output
-from jaxgraph.cli.process_options import ProcessOptions
+from jaxgraph.cli.display import drop_output
+from jaxgraph.cli.train_options import ProcessOptions
 from jaxgraph.launch.heartbeat import Heartbeat
 from jaxgraph.launch.scheduler import BY_HAND, Scheduled, scheduled
+from jaxgraph.launch.signals import say
 
 __all__ = ["ProcessGroup", "joined", "leaving_at_once"]
 
-_CALLERS_MISTAKE = 2
 _SHUTDOWN_SECONDS = 3600
 """Process 0 writes results while the others wait for it to end."""
 
@@ -34,9 +33,9 @@ class ProcessGroup:
         heartbeat: The signs that it gives to its supervisor.
     """
 
-    count: int = 1
-    index: int = 0
-    heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    count: int
+    index: int
+    heartbeat: Heartbeat
 
     @property
     def is_first(self) -> bool:
@@ -70,22 +69,26 @@ def joined(options: ProcessOptions) -> Iterator[ProcessGroup]:
         options: Which of them this is; None for what a scheduler says.
 
     Raises:
-        ValueError: The scheduler's account of this process cannot be used, or the log cannot be
-            written.
-        OSError: The port of the coordinator is taken.
+        ValueError: The scheduler's account of this process cannot be used.
+        OSError: The port of the coordinator is taken, or the log cannot be written.
     """
-    place = _place_in_run(options)
-    group = ProcessGroup(heartbeat=Heartbeat(options.heartbeat_fd))
-    with _logging(options.process_log, 0 if place is None else place.index):
-        if place is not None:
-            group.heartbeat.enter("join")
-            count = _join(place, options)
-            group = ProcessGroup(count, place.index, group.heartbeat)
-            if not group.is_first:
-                drop_output()
-        group.heartbeat.enter("read")
-        yield group
-        group.heartbeat.enter("end")
+    place = None
+    if options.num_processes is None:
+        place = scheduled(os.environ)
+    elif options.num_processes > 1:
+        place = Scheduled("", options.process_id or 0, options.num_processes)
+    heartbeat = Heartbeat(options.heartbeat_fd)
+    if options.process_log is not None:
+        _log_to(options.process_log, 0 if place is None else place.index)
+    group = ProcessGroup(1, 0, heartbeat)
+    if place is not None:
+        heartbeat.enter("join")
+        group = ProcessGroup(_join(place, options), place.index, heartbeat)
+        if not group.is_first:
+            drop_output()
+    heartbeat.enter("read")
+    yield group
+    heartbeat.enter("end")
 
 
 @contextmanager
@@ -98,7 +101,8 @@ def leaving_at_once() -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        if _is_failure(error.code) and _is_one_of_several():
+        # After a signal all processes end together.
+        if error.code not in (None, 0, 129, 130, 143) and _is_one_of_several():
             _leave(error.code if isinstance(error.code, int) else 1)
         raise
     except BaseException as error:
@@ -106,11 +110,6 @@ def leaving_at_once() -> Iterator[None]:
             sys.excepthook(type(error), error, error.__traceback__)
             _leave(1)
         raise
-
-
-def _is_failure(code: object) -> bool:
-    # After a signal all processes end together.
-    return code not in (None, 0, 130, 143)
 
 
 def _is_one_of_several() -> bool:
@@ -123,27 +122,9 @@ def _is_one_of_several() -> bool:
 
 def _leave(status: int) -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):
             stream.flush()
-        except (OSError, ValueError):
-            continue
     os._exit(status)
-
-
-def _place_in_run(options: ProcessOptions) -> Scheduled | None:
-    """This process among several, by its options or by its scheduler; None if it is alone."""
-    if options.num_processes == 1:
-        return None
-    if options.num_processes is not None and options.process_id is not None:
-        return Scheduled("", options.process_id, options.num_processes)
-    place = scheduled(os.environ)
-    if place is not None and place.scheduler == "Kubernetes" and find_spec("kubernetes") is None:
-        raise ValueError(
-            f"Kubernetes started this process as number {place.index} of a job; jax finds the "
-            "others with the package kubernetes, which is missing. Install jax[k8s], or give "
-            f"{BY_HAND}."
-        )
-    return place
 
 
 def _join(place: Scheduled, options: ProcessOptions) -> int:
@@ -167,25 +148,22 @@ def _join(place: Scheduled, options: ProcessOptions) -> int:
             heartbeat_timeout_seconds=math.ceil(1.5 * options.step_timeout) + 5,
             shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
         )
-    except (RuntimeError, ValueError) as error:
-        known = "its server" if place.count is None else f"{place.count} processes"
+    except (ImportError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"{place.scheduler or 'jax'} ({known}): the processes could not join ({error}). Give "
-            f"{BY_HAND}."
+            f"{place.scheduler or 'jax'}: process {place.index} of {place.count or 'several'} "
+            f"could not join the others ({error}). Give {BY_HAND}."
         ) from error
     finally:
         limit.cancel()
+    # jax knows the number where only the scheduler's server does; asked, it starts its devices.
     return jax.process_count() if place.count is None else place.count
 
 
 def _check_port(coordinator: str) -> None:
     """Raises OSError if the port is taken, which would crash jax."""
     port = int(coordinator.rpartition(":")[2])
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     try:
-        socket.create_server(
-            ("", port), family=family, dualstack_ipv6=family == socket.AF_INET6
-        ).close()
+        socket.create_server(("", port)).close()
     except OSError as error:
         raise OSError(
             f"--coordinator: port {port} cannot be listened to on this host ({error.strerror}); "
@@ -196,25 +174,13 @@ def _check_port(coordinator: str) -> None:
 def _not_joined(place: Scheduled, options: ProcessOptions) -> None:
     """Ends the process, whose main thread waits in jax."""
     wanted = options.coordinator or f"the coordinator that {place.scheduler} names"
-    fault = f"not all processes have joined at {wanted}"
-    if place.index and options.coordinator is not None and not _answers(options.coordinator):
-        fault = f"nothing answers at {wanted}"
-    print(
-        f"Error: --coordinator: {fault} within {options.join_timeout:g} s (--join-timeout). Check "
-        "that process 0 runs there, and that all processes have its address and the same "
-        "--num-processes. --num-processes 1 trains alone.",
-        file=sys.stderr,
+    say(
+        f"Error: --coordinator: not all processes have joined at {wanted} within "
+        f"{options.join_timeout:g} s (--join-timeout). Check that process 0 runs there, and that "
+        "all processes have its address and the same --num-processes. --num-processes 1 trains "
+        "alone."
     )
-    _leave(_CALLERS_MISTAKE)
-
-
-def _answers(coordinator: str) -> bool:
-    host, _, port = coordinator.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
-    except OSError:
-        return False
-    return True
+    _leave(2)
 
 
 class _LogFile(logging.FileHandler):
@@ -222,44 +188,15 @@ class _LogFile(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Says once that the file ends."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-            return
         logging.getLogger().removeHandler(self)
-        reason = (error.strerror or str(error)).lower()
-        print(
-            f"Warning: --process-log: {self.baseFilename} ends here ({reason}); the run goes on.",
-            file=sys.stderr,
-        )
-
-    def close(self) -> None:
-        """Closes the file, whose last lines may have no room."""
-        with suppress(OSError):
-            super().close()
+        reason = str(getattr(sys.exc_info()[1], "strerror", "")).lower()
+        say(f"Warning: --process-log: {self.baseFilename} ends here ({reason}); the run goes on.")
 
 
-@contextmanager
-def _logging(folder: Path | None, index: int) -> Iterator[None]:
-    """Writes what this process logs to FOLDER/process-INDEX.log."""
-    if folder is None:
-        yield
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        to_file = _LogFile(folder / f"process-{index}.log", encoding="utf-8")
-    except OSError as error:
-        raise ValueError(
-            f"--process-log: {folder} cannot be written ({error.strerror}); expected a folder."
-        ) from error
+def _log_to(folder: Path, index: int) -> None:
+    """From now on writes what this process logs to FOLDER/process-INDEX.log."""
+    folder.mkdir(parents=True, exist_ok=True)
+    to_file = _LogFile(folder / f"process-{index}.log", encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.INFO)
-    root.addHandler(to_file)
-    try:
-        yield
-    finally:
-        root.setLevel(level)
-        root.removeHandler(to_file)
-        to_file.close()
+    logging.getLogger().setLevel(logging.INFO)
+    logging.getLogger().addHandler(to_file)

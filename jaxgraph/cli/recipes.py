@@ -1,8 +1,7 @@
 """Recipes: the settings of a model and its training on a data set, which options override."""
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -10,26 +9,17 @@ from jaxgraph import transforms
 from jaxgraph.datasets import gnn_benchmark, ogb, planetoid
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import GraphFacts
+from jaxgraph.partition.choices import checked_choice
 
 if TYPE_CHECKING:
+    import optax
     from flax import nnx
 
-__all__ = ["MODELS", "Recipe", "build_layers", "build_model", "prepared", "recipe"]
+__all__ = ["MODELS", "Recipe", "build_model", "chosen_recipe", "optimizer_of", "prepared", "recipe"]
 
+_OF_THEIR_NAME = ("GAT", "GATv2", "GIN", "GINE", "DeepGCN", "Transformer", "APPNP", "GCNII", "PNA")
 MODELS: Mapping[str, str] = MappingProxyType(
-    {
-        "gcn": "GCN",
-        "sage": "GraphSAGE",
-        "gat": "GAT",
-        "gatv2": "GATv2",
-        "gin": "GIN",
-        "gine": "GINE",
-        "deepgcn": "DeepGCN",
-        "transformer": "Transformer",
-        "appnp": "APPNP",
-        "gcnii": "GCNII",
-        "pna": "PNA",
-    }
+    {"gcn": "GCN", "sage": "GraphSAGE"} | {name.lower(): name for name in _OF_THEIR_NAME}
 )
 """The models of the command line: their classes in `jaxgraph.nn` by name."""
 
@@ -70,169 +60,89 @@ class Recipe:
     patience: int = 0
 
 
-def _family(gcn: Recipe, sage: Recipe, gat: Recipe, *others: Recipe) -> Mapping[str, Recipe]:
-    """The recipes of a family of data sets, by model; models without one take a relative's."""
-    recipes = {
-        "gcn": gcn,
-        "sage": sage,
-        "gat": gat,
-        "gatv2": _adapted(gat, "gatv2"),
-        "gin": _adapted(sage, "gin"),
-        "gine": _adapted(sage, "gine"),
-        "deepgcn": _adapted(gcn, "deepgcn", layers=8, hidden=64, norm="batch"),
-        "transformer": _adapted(gat, "transformer"),
-        "appnp": _adapted(gcn, "appnp", hidden=64),
-        "gcnii": _adapted(gcn, "gcnii", layers=16, hidden=64),
-        "pna": _adapted(gcn, "pna", hidden=64),
-    } | {recipe.model: recipe for recipe in others}
-    return MappingProxyType(recipes)
-
-
-def _adapted(recipe: Recipe, model: str, **changes: Any) -> Recipe:
-    source = f"none published for {MODELS[model]}; that of {MODELS[recipe.model]}: {recipe.source}"
-    return replace(recipe, model=model, source=source, **changes)
-
-
-_GCN = Recipe(
-    model="gcn",
-    source="Kipf and Welling (2017), section 5.2, with weight decay of all layers as in PyG's "
-    "benchmark/citation/gcn.py, and without early stopping",
-    normalize=True,
-    hidden=16,
-)
-_GAT = Recipe(
-    model="gat",
-    source="Velickovic et al. (2018), section 3.3, but for the output layer, which averages 8 "
-    "heads on all data sets",
-    normalize=True,
-    hidden=8,
-    heads=8,
-    dropout=0.6,
-    lr=5e-3,
-    epochs=1000,
-    patience=100,
-)
-_APPNP = Recipe(
-    model="appnp",
-    source="Gasteiger et al. (2019), section 5, with weight decay of all layers as in PyG's "
-    "benchmark/citation/appnp.py",
-    normalize=True,
-)
-_GCNII = Recipe(
-    model="gcnii",
-    source="Chen et al. (2020), table 8, Cora, where weight decay is 0.01 for the convolutions",
-    normalize=True,
-    layers=64,
-    dropout=0.6,
-    epochs=1500,
-    patience=100,
-)
-_CITATION = _family(_GCN, _adapted(_GCN, "sage", hidden=64), _GAT, _APPNP, _GCNII)
-_PUBMED = _family(
-    _GCN,
-    _adapted(_GCN, "sage", hidden=64),
-    replace(
-        _GAT, source="Velickovic et al. (2018), section 3.3, Pubmed", lr=1e-2, weight_decay=1e-3
-    ),
-    _APPNP,
-    replace(
-        _GCNII,
-        source="Chen et al. (2020), table 8, Pubmed, with lambda 0.5 for 0.4",
-        hidden=256,
-        layers=16,
-        dropout=0.5,
-    ),
-)
-
-_ARXIV = Recipe(
-    model="gcn",
-    source="Hu et al. (2020), github.com/snap-stanford/ogb, examples/nodeproppred/arxiv/gnn.py, "
-    "where features are not dropped and edges made undirected (--undirected)",
-    hidden=256,
-    layers=3,
-    norm="batch",
-    weight_decay=0.0,
-    epochs=500,
-)
-_PRODUCTS = Recipe(
-    model="gcn",
-    source="Hu et al. (2020), github.com/snap-stanford/ogb, "
-    "examples/nodeproppred/products/gnn.py, where features are not dropped",
-    hidden=256,
-    layers=3,
-    weight_decay=0.0,
-    epochs=300,
-)
-_PROTEINS = replace(
-    _PRODUCTS,
-    source="Hu et al. (2020), github.com/snap-stanford/ogb, examples/nodeproppred/proteins/gnn.py, "
-    "where features are means of the edges'",
-    dropout=0.0,
-    epochs=1000,
-)
-
-
-_PAPERS = replace(_ARXIV, source=f"none published for ogbn-papers100m; {_ARXIV.source}")
-
-
-def _of_ogb(gcn: Recipe) -> Mapping[str, Recipe]:
-    sage = replace(gcn, model="sage")
-    return _family(gcn, sage, _adapted(gcn, "gat", hidden=32, heads=8))
-
-
+_Table = Mapping[str, Mapping[str, Any]]
+_DECAY = "with weight decay of all layers"
+_GATS = "but for the output layer, which averages 8 heads"
+_OGB = "Hu et al. (2020), github.com/snap-stanford/ogb, examples/nodeproppred/{}/gnn.py, where "
 _CONFIG = "Shchur et al. (2018), github.com/shchur/gnn-benchmark, config/{}.conf.yaml, "
-_SHCHUR_GCN = Recipe(
-    model="gcn",
-    source=_CONFIG.format("optimized/gcn") + "with weight decay of all layers",
-    dropout=0.8,
-    weight_decay=1e-3,
-    epochs=1000,
-    patience=50,
-)
-_SHCHUR = _family(
-    _SHCHUR_GCN,
-    Recipe(
-        model="sage",
-        source=_CONFIG.format("reference/graphsage_mean")
-        + "with 64 hidden features for 16, weight decay of all layers, and outputs not normalised",
-        epochs=1000,
-        patience=50,
-    ),
-    Recipe(
-        model="gat",
-        source=_CONFIG.format("reference/gat") + "but for the output layer, which averages 8 heads",
-        hidden=8,
-        heads=8,
-        dropout=0.6,
-        epochs=1000,
-        patience=50,
-    ),
-)
 
-_PUBLISHED: Mapping[str, Mapping[str, Recipe]] = MappingProxyType(
-    {
-        **dict.fromkeys(planetoid.NAMES, _CITATION),
-        "pubmed": _PUBMED,
-        **dict.fromkeys(gnn_benchmark.NAMES, _SHCHUR),
-        **dict.fromkeys(ogb.NAMES, _of_ogb(_PAPERS)),
-        "ogbn-arxiv": _of_ogb(_ARXIV),
-        "ogbn-products": _of_ogb(_PRODUCTS),
-        "ogbn-proteins": _of_ogb(_PROTEINS),
-    }
-)
-_GENERAL = MappingProxyType(
-    {
-        model: replace(
-            recipe,
-            source="none published for this graph; that of the citation graphs, of width 64, of at "
-            "most 16 layers and with features as they are",
-            normalize=False,
-            layers=min(recipe.layers, 16),
-            hidden=recipe.hidden if recipe.heads else 64,
-        )
-        for model, recipe in _CITATION.items()
-    }
-)
+_CITATION: _Table = {
+    "gcn": {
+        "source": "Kipf and Welling (2017), section 5.2, " + _DECAY + ", without early stopping",
+        "hidden": 16,
+    },
+    "gat": {
+        "source": "Velickovic et al. (2018), section 3.3, " + _GATS,
+        **{"hidden": 8, "heads": 8, "dropout": 0.6, "lr": 5e-3, "epochs": 1000, "patience": 100},
+    },
+    "appnp": {"source": "Gasteiger et al. (2019), section 5, " + _DECAY},
+    "gcnii": {
+        "source": "Chen et al. (2020), table 8, Cora, but weight decay is 0.01 for convolutions",
+        **{"layers": 64, "dropout": 0.6, "epochs": 1500, "patience": 100},
+    },
+}
+_PUBMED: _Table = _CITATION | {
+    "gat": {
+        **_CITATION["gat"],
+        "source": "Velickovic et al. (2018), section 3.3, Pubmed",
+        **{"lr": 1e-2, "weight_decay": 1e-3},
+    },
+    "gcnii": {
+        "source": "Chen et al. (2020), table 8, Pubmed, with lambda 0.5 for 0.4",
+        **{"layers": 16, "hidden": 256, "epochs": 1500, "patience": 100},
+    },
+}
+_SHCHUR: _Table = {
+    "gcn": {
+        "source": _CONFIG.format("optimized/gcn") + _DECAY,
+        **{"dropout": 0.8, "weight_decay": 1e-3, "epochs": 1000, "patience": 50},
+    },
+    "sage": {
+        "source": _CONFIG.format("reference/graphsage_mean")
+        + f"with 64 hidden features for 16, {_DECAY[5:]}, and outputs not normalised",
+        **{"epochs": 1000, "patience": 50},
+    },
+    "gat": {
+        "source": _CONFIG.format("reference/gat") + _GATS,
+        **{"hidden": 8, "heads": 8, "dropout": 0.6, "epochs": 1000, "patience": 50},
+    },
+}
+
+
+def _of_ogb(source: str, **settings: Any) -> _Table:
+    wide = {"source": source, "hidden": 256, "layers": 3, "weight_decay": 0.0} | settings
+    return {"gcn": wide, "sage": wide}
+
+
+_ARXIV = _OGB.format("arxiv") + "features are kept and edges made undirected (--undirected)"
+_PRODUCTS = _OGB.format("products") + "features are kept"
+_PROTEINS = _OGB.format("proteins") + "features are means of the edges'"
+_PUBLISHED: Mapping[str, _Table] = {
+    **dict.fromkeys(planetoid.NAMES, _CITATION),
+    "pubmed": _PUBMED,
+    **dict.fromkeys(gnn_benchmark.NAMES, _SHCHUR),
+    **dict.fromkeys(
+        ogb.NAMES,
+        _of_ogb(f"none published for ogbn-papers100m; {_ARXIV}", norm="batch", epochs=500),
+    ),
+    "ogbn-arxiv": _of_ogb(_ARXIV, norm="batch", epochs=500),
+    "ogbn-products": _of_ogb(_PRODUCTS, epochs=300),
+    "ogbn-proteins": _of_ogb(_PROTEINS, dropout=0.0, epochs=1000),
+}
+
+_RELATIVES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "sage": ("gcn", {"hidden": 64}),
+    "gat": ("gcn", {"hidden": 32, "heads": 8}),
+    "gatv2": ("gat", {}),
+    "gin": ("sage", {}),
+    "gine": ("sage", {}),
+    "deepgcn": ("gcn", {"layers": 8, "hidden": 64, "norm": "batch"}),
+    "transformer": ("gat", {}),
+    "appnp": ("gcn", {"hidden": 64}),
+    "gcnii": ("gcn", {"layers": 16, "hidden": 64}),
+    "pna": ("gcn", {"hidden": 64}),
+}
+"""The relative whose numbers a model takes where none are published, and its own of them."""
 
 
 def recipe(dataset: str, model: str) -> Recipe:
@@ -242,29 +152,54 @@ def recipe(dataset: str, model: str) -> Recipe:
         dataset: A name that `jaxgraph.datasets.load` accepts.
         model: Its name on the command line.
 
-    Returns:
-        The recipe.
-
     Raises:
         ValueError: There is no model of this name.
     """
-    if model not in MODELS:
-        near = difflib.get_close_matches(model.lower(), MODELS, n=1)
-        advice = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"--model: got {model!r}; expected one of {', '.join(MODELS)}.{advice}")
-    return _PUBLISHED.get(dataset.lower().replace("_", "-"), _GENERAL)[model]
+    checked_choice("--model", model, tuple(MODELS))
+    name = dataset.lower().replace("_", "-")
+    found = _published(_PUBLISHED.get(name, _CITATION), model)
+    if name in _PUBLISHED:
+        return replace(found, normalize=name in planetoid.NAMES)
+    return replace(
+        found,
+        source="none published for this graph; that of the citation graphs, of width 64, of at "
+        "most 16 layers and with features as they are",
+        layers=min(found.layers, 16),
+        hidden=found.hidden if found.heads else 64,
+    )
+
+
+def _published(table: _Table, model: str) -> Recipe:
+    if model in table:
+        return Recipe(model=model, **table[model])
+    relative, own = _RELATIVES[model]
+    found = _published(table, relative)
+    source = f"none published for {MODELS[model]}; that of {MODELS[relative]}: {found.source}"
+    return replace(found, model=model, source=source, **own)
+
+
+def chosen_recipe(options: Any, dataset: str) -> Recipe:
+    """Returns the recipe with the values of options.
+
+    Raises:
+        ValueError: Heads are asked of a model without attention.
+    """
+    given = {
+        field.name: value
+        for field in fields(Recipe)
+        if (value := getattr(options, field.name, None)) is not None
+    }
+    settings = recipe(dataset, given.pop("model"))
+    if "heads" in given and settings.heads is None:
+        raise ValueError(f"--heads: {settings.model} has no attention heads.")
+    if options.degree_features:
+        # One feature per node, which division by its sum would make 1.
+        settings = replace(settings, normalize=False)
+    return replace(settings, **given)
 
 
 def prepared(settings: Recipe, graph: Graph) -> Graph:
-    """Returns the graph with its features prepared as the recipe says.
-
-    Args:
-        settings: The recipe.
-        graph: The graph as read.
-
-    Returns:
-        The graph; unchanged without features, since its nodes get an embedding.
-    """
+    """Returns the graph with its features prepared as the recipe says; unchanged without any."""
     if graph.nodes is None or not settings.normalize:
         return graph
     return transforms.normalize_features(graph)
@@ -285,78 +220,52 @@ def build_model(
         The model, called as `model(shard, x, key=key, train=train)`.
 
     Raises:
-        ValueError: A size, a rate or a name is not one of those allowed, or the model needs
-            features of edges, and the graph has none.
+        ValueError: The model needs edges, or features of edges, which the graph has not.
     """
+    # Imported late, so that the command line answers questions without waiting for jax.
+    from flax import nnx
+
+    from jaxgraph import nn
+
     if settings.model == "gine" and not graph.edge_features:
         raise ValueError(
             f"--model: gine reads features of edges, and {graph.name or 'the graph'} has none; "
             "expected a graph that has, or --model gin."
         )
-    # Imported late, so that the command line answers questions without waiting for jax.
-    from flax import nnx
-
-    rngs, features = nnx.Rngs(seed), graph.num_features or settings.hidden
     of_graph: dict[str, Any] = {}
+    if settings.heads is not None:
+        of_graph["num_heads"] = settings.heads
     if settings.model in _READ_EDGES and graph.edge_features:
         of_graph["edge_features"] = graph.edge_features
     if settings.model == "pna":
         if not graph.mean_log_degree:
             raise ValueError("--model: pna scales by log(d + 1) of its degrees; there is no edge.")
         of_graph["delta"] = graph.mean_log_degree
-    model = build_layers(settings, features, graph.num_classes, rngs, dtype, **of_graph)
-    if graph.num_features:
-        return model
-    from jaxgraph import nn
-    from jaxgraph.cli.embedded import Embedded
-
-    param_dtype = _param_dtype(dtype)
-    table = nn.NodeEmbedding(graph.num_nodes, settings.hidden, param_dtype=param_dtype, rngs=rngs)
-    return Embedded(table, model)
-
-
-def build_layers(
-    settings: Recipe,
-    num_features: int,
-    num_classes: int,
-    rngs: "nnx.Rngs",
-    dtype: str = "float32",
-    **of_graph: Any,
-) -> "nnx.Module":
-    """Makes the model for a number of features and of classes.
-
-    Args:
-        settings: Class, widths and rates.
-        num_features: Columns of its input.
-        num_classes: Columns of its output.
-        rngs: Source of the initial parameters.
-        dtype: As for `build_model`.
-        **of_graph: Arguments of the model that follow from the graph, such as PNA's `delta`.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: A size, a rate or a name is not one of those allowed.
-    """
-    from jaxgraph import nn
-
-    of_model = dict(of_graph)
-    if settings.heads is not None:
-        of_model["num_heads"] = settings.heads
-    return getattr(nn, MODELS[settings.model])(
-        num_features,
-        settings.hidden,
-        num_classes,
+    rngs, hidden = nnx.Rngs(seed), settings.hidden
+    param_dtype = "float64" if dtype == "float64" else "float32"
+    model = getattr(nn, MODELS[settings.model])(
+        graph.num_features or hidden,
+        hidden,
+        graph.num_classes,
         num_layers=settings.layers,
         dropout=settings.dropout,
         norm=None if settings.norm == "none" else settings.norm,
         dtype=dtype,
-        param_dtype=_param_dtype(dtype),
+        param_dtype=param_dtype,
         rngs=rngs,
-        **of_model,
+        **of_graph,
     )
+    if graph.num_features:
+        return model
+    from jaxgraph.cli.embedded import Embedded
+
+    rows = nn.NodeEmbedding(graph.num_nodes, hidden, param_dtype=param_dtype, rngs=rngs)
+    return Embedded(rows, model)
 
 
-def _param_dtype(dtype: str) -> str:
-    return "float64" if dtype == "float64" else "float32"
+def optimizer_of(settings: Recipe) -> "optax.GradientTransformation":
+    """Returns Adam with the L2 penalty of a recipe."""
+    import optax
+
+    decay = optax.add_decayed_weights(settings.weight_decay)
+    return optax.chain(decay, optax.adam(settings.lr))

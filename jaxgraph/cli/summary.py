@@ -2,51 +2,17 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
 from jaxgraph.cli.display import byte_text, second_text, two_columns
 
-__all__ = ["cost_summary", "recipe_table", "result_summary", "summary_table"]
+__all__ = ["cost_summary", "result_summary", "summary_table"]
 
-_SHOWN = MappingProxyType(
-    {
-        "model": ("hidden", "layers", "heads", "dropout", "norm"),
-        "training": ("lr", "weight_decay", "epochs", "patience"),
-    }
-)
-_PADDING = (
-    "edge_slots",
-    "edges",
-    "edge_ratio",
-    "halo_rows_sent",
-    "halo_rows_needed",
-    "halo_ratio",
-    "node_rows",
-    "nodes",
-    "node_ratio",
-)
-
-
-def recipe_table(graph: str, settings: Mapping[str, Any], chosen: Mapping[str, Any]) -> Table:
-    """Makes the table that begins a training run: the settings in use and their sources.
-
-    Args:
-        graph: The name of the graph.
-        settings: The fields of the `Recipe` in use.
-        chosen: Its `source`, the `split`, and in `given` the names of the settings given as
-            options.
-    """
-    features = "rows divided by their sum" if settings["normalize"] else "as read"
-    rows = {"source": chosen["source"], "split": chosen["split"], "features": features}
-    for title, names in _SHOWN.items():
-        present = (name for name in names if settings[name] is not None)
-        rows[title] = ", ".join(f"{name.replace('_', ' ')} {settings[name]}" for name in present)
-    if chosen["given"]:
-        rows["of it by option"] = ", ".join(name.replace("_", " ") for name in chosen["given"])
-    return two_columns(f"Recipe: {settings['model']} on {graph}", rows)
+_RATIOS = {"edges": "edge_ratio", "halo rows": "halo_ratio", "nodes": "node_ratio"}
+"""The shares that padding adds, by their names in the table."""
 
 
 def result_summary(history: Any) -> dict[str, Any]:
@@ -61,10 +27,9 @@ def result_summary(history: Any) -> dict[str, Any]:
         `memory_plan` the plan that keeps `--memory-limit`.
     """
     metrics = history.records[history.best_epoch - 1].metrics
+    splits = [split for split in ("train", "val", "test") if split in metrics]
     return {
-        "evaluation": {
-            split: dict(metrics[split]) for split in ("train", "val", "test") if split in metrics
-        },
+        "evaluation": {split: dict(metrics[split]) for split in splits},
         "epochs": len(history.epoch_seconds),
         "best_epoch": history.best_epoch,
         "median_epoch_seconds": statistics.median(history.epoch_seconds),
@@ -90,40 +55,24 @@ def cost_summary(programs: Sequence[Any], sharded: Any, history: Any) -> dict[st
     """
     from jaxgraph.analysis import traffic, traffic_by_link
 
+    padding = sharded.padding()
+    ratios = {name: getattr(padding, name) for name in _RATIOS.values()}
+    found: dict[str, Any] = {"padding": asdict(padding) | ratios}
     if history.needs is not None:
         needs = history.needs
-        sent = {"to the device": needs.sent, "back": needs.returned}
-        padding = sharded.padding()
-        return {
-            "memory_per_device": {"total": needs.device},
-            "memory_on_host": needs.host,
-            "traffic": sent,
-            "bytes_sent_per_epoch": sum(sent.values()),
-            "padding": {name: getattr(padding, name) for name in _PADDING},
-        }
-    compiled = programs[0]
-    memory = compiled.memory_analysis()
-    sent = dict(traffic(compiled))
-    hosts, between = sharded.shards.hosts, {}
-    if hosts > 1:
-        by_link = traffic_by_link(compiled, sharded.mesh.size // hosts)
-        between = {"bytes_between_hosts": sum(by_link.between.values())}
-    padding = sharded.padding()
-    return {
-        "memory_per_device": {
-            "temporary": memory.temp_size_in_bytes,
-            "arguments": memory.argument_size_in_bytes,
-            "outputs": memory.output_size_in_bytes,
-            "total": memory.temp_size_in_bytes
-            + memory.argument_size_in_bytes
-            + memory.output_size_in_bytes
-            - memory.alias_size_in_bytes,
-        },
-        "traffic": sent,
-        "bytes_sent_per_epoch": sum(sent.values()),
-        **between,
-        "padding": {name: getattr(padding, name) for name in _PADDING},
-    }
+        found["memory_per_device"], found["memory_on_host"] = {"total": needs.device}, needs.host
+        found["traffic"] = {"to the device": needs.sent, "back": needs.returned}
+    else:
+        memory = programs[0].memory_analysis()
+        names = {"temporary": "temp", "arguments": "argument", "outputs": "output"}
+        sizes = {name: getattr(memory, f"{of}_size_in_bytes") for name, of in names.items()}
+        sizes["total"] = sum(sizes.values()) - memory.alias_size_in_bytes
+        found["memory_per_device"], found["traffic"] = sizes, dict(traffic(programs[0]))
+        hosts = sharded.shards.hosts
+        if hosts > 1:
+            by_link = traffic_by_link(programs[0], sharded.mesh.size // hosts)
+            found["bytes_between_hosts"] = sum(by_link.between.values())
+    return found | {"bytes_sent_per_epoch": sum(found["traffic"].values())}
 
 
 def summary_table(result: Mapping[str, Any]) -> Table:
@@ -133,21 +82,19 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         result: The union of `result_summary`, `cost_summary` and the `options` of the run.
     """
     options, memory, padding = result["options"], result["memory_per_device"], result["padding"]
+    graph = result["graph"]
+    on = f"{options['devices']}, parts " if options["mode"] == "stream" else ""
+    rest = f", then {options['rest'] or 'domain'}" if options["mode"] == "p3" else ""
+    prefetch = " with prefetch" if options["prefetch"] else ""
+    cut = f"; interrupted before {options['epochs']}" if result["interrupted"] else ""
     rows = {
-        "graph": f"{result['graph']['name']}: {result['graph']['nodes']:,} nodes, "
-        f"{result['graph']['edges']:,} edges",
+        "graph": f"{graph['name']}: {graph['nodes']:,} nodes, {graph['edges']:,} edges",
         "model": f"{options['model']}, {options['layers']} layers, {options['dtype']}",
-        "devices": (f"{options['devices']}, parts " if options["mode"] == "stream" else "")
-        + f"{options['parts']}, {options['mode']}"
-        + (f", then {options['rest'] or 'domain'}" if options["mode"] == "p3" else "")
-        + (" with prefetch" if options["prefetch"] else ""),
+        "devices": f"{on}{options['parts']}, {options['mode']}{rest}{prefetch}",
     }
     for split, metrics in result["evaluation"].items():
-        shown = (f"{name} {value:.4f}" for name, value in metrics.items())
-        rows[split] = ", ".join(shown)
-    rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch']}" + (
-        f"; interrupted before {options['epochs']}" if result["interrupted"] else ""
-    )
+        rows[split] = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch']}{cut}"
     if result.get("resumed"):
         rows["resumed"] = f"after epoch {result['resumed']}"
     rows["median epoch time"] = second_text(result["median_epoch_seconds"])
@@ -164,16 +111,10 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         rows["activations on the host"] = byte_text(result["memory_on_host"])
     if result["memory_plan"]:
         rows["memory plan"] = "\n".join(result["memory_plan"])
-    by_collective = ", ".join(
-        f"{name} {byte_text(count)}" for name, count in result["traffic"].items() if count
-    )
-    rows["bytes sent per epoch"] = byte_text(result["bytes_sent_per_epoch"]) + (
-        f" ({by_collective})" if by_collective else ""
-    )
+    kinds = [f"{name} {byte_text(count)}" for name, count in result["traffic"].items() if count]
+    by_kind = f" ({', '.join(kinds)})" if kinds else ""
+    rows["bytes sent per epoch"] = byte_text(result["bytes_sent_per_epoch"]) + by_kind
     if "bytes_between_hosts" in result:
         rows["of them between hosts"] = byte_text(result["bytes_between_hosts"])
-    rows["padding"] = (
-        f"edges {padding['edge_ratio']:.3f}, halo rows {padding['halo_ratio']:.3f}, "
-        f"nodes {padding['node_ratio']:.3f}"
-    )
+    rows["padding"] = ", ".join(f"{name} {padding[of]:.3f}" for name, of in _RATIOS.items())
     return two_columns("Training", rows)

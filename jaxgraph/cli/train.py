@@ -1,40 +1,33 @@
 """`jaxgraph train`: partitions a graph, shards it over devices and trains a model on it."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from jaxgraph.cli.command import option_name
 from jaxgraph.cli.devices import mesh_of, start_share
-from jaxgraph.cli.display import EpochBar, EpochRecord
-from jaxgraph.cli.graph_options import described, graph_summary, load_graph
+from jaxgraph.cli.display import EpochBar, Output, two_columns
+from jaxgraph.cli.graphs import graph_summary, load_graph
 from jaxgraph.cli.info import versions
-from jaxgraph.cli.interruption import Interrupted, Signals
-from jaxgraph.cli.json_file import write_json
-from jaxgraph.cli.limits import option_name
-from jaxgraph.cli.mode_options import check_features
-from jaxgraph.cli.model_options import chosen_recipe
-from jaxgraph.cli.output import Output
-from jaxgraph.cli.predictions import write_predictions
 from jaxgraph.cli.process_group import ProcessGroup, joined
-from jaxgraph.cli.process_options import ProcessOptions
-from jaxgraph.cli.recipes import Recipe, build_model, prepared
-from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, summary_table
-from jaxgraph.cli.telemetry import Telemetry, check_telemetry
-from jaxgraph.cli.train_input import (
-    FolderInput,
-    GraphInput,
-    TrainInput,
-    of_folder,
-)
-from jaxgraph.cli.train_options import TrainOptions
+from jaxgraph.cli.recipes import Recipe, build_model, chosen_recipe, optimizer_of, prepared
+from jaxgraph.cli.result_files import write_json, write_predictions
+from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
+from jaxgraph.cli.train_options import SETTLED, ProcessOptions, TrainOptions
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import GraphFacts, facts_of
-from jaxgraph.layout.part_files import open_parts
+from jaxgraph.launch.signals import Signals, end_at_once, say
+from jaxgraph.layout.part_files import PartFolder, open_parts
 from jaxgraph.partition import Partition, partition
+from jaxgraph.run_log import check_log
 from jaxgraph.written_file import check_writable, write_each
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
 
 __all__ = ["run_train"]
 
@@ -42,21 +35,73 @@ _OF_PROCESS = {field.name for field in fields(ProcessOptions)}
 _OF_PROCESS |= {"data_dir", "dataset", "folder", "json", "log", "partition", "predictions"}
 _OF_PROCESS |= {"profile", "profile_epochs", "resume", "source"}
 """Options, and the source of a recipe, that may differ between the processes of a run."""
+_FEW_NODES = 100
+"""Nodes of a part, below which a limit of memory has cut the graph into very many parts."""
 
 
-@dataclass(frozen=True)
-class _Running:
-    """This command while it runs.
+class _Ending:
+    """Acts on signals: at once before the first epoch, after an epoch from then on."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.has_results = False
+
+    def __call__(self, number: int) -> None:
+        if not self.has_results:
+            end_at_once(number)
+        if self.received is not None:
+            end_at_once(number, "Ended at once.")
+        self.received = number
+        say("Ending after this epoch; Ctrl-C again ends at once, and saves nothing.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """What is trained, and how.
 
     Args:
-        output: Its output.
-        signals: Those that it gets.
-        group: The processes of the run.
+        options: The options, with their defaults.
+        settings: The recipe.
+        facts: The facts of the graph.
+        source: The graph and its parts, or the folder of parts that a process reads its own of.
     """
 
-    output: Output
-    signals: Signals
-    group: ProcessGroup
+    options: TrainOptions
+    settings: Recipe
+    facts: GraphFacts
+    source: tuple[Graph, Partition] | PartFolder
+
+    def place(self, mesh: "Mesh") -> Any:
+        """Places the parts on the devices of a mesh."""
+        from jaxgraph import parallel
+
+        how = _named(self.options, "mode", "prefetch", "folder")
+        how["node_dtype"] = self.options.dtype if self.facts.num_features else None
+        if isinstance(self.source, PartFolder):
+            return parallel.place(self.source, mesh, **how)
+        of_p3 = _named(self.options, "rest", "topology", "chunks")
+        return parallel.shard(*self.source, mesh, **how, **of_p3)
+
+    def arrays(self) -> dict[str, Any]:
+        """The data that is equal in all processes, by name: arrays, or checksums of their files."""
+        if isinstance(self.source, PartFolder):
+            contents = self.source.contents
+            parts = [part.arrays for part in contents.parts]
+            found = {name: [arrays[name] for arrays in parts] for name in parts[0]}
+            return found | {"row_lengths": contents.row_lengths}
+        graph, parts = self.source
+        arrays = {name: value for name, value in vars(graph).items() if name != "name"}
+        return arrays | {"partition": parts.assignment}
+
+    def node_names(self) -> Any:
+        """The names of all nodes, or None."""
+        if isinstance(self.source, PartFolder):
+            return self.source.node_names()
+        return self.source[0].node_names
+
+
+def _named(options: TrainOptions, *names: str) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in names}
 
 
 def run_train(options: TrainOptions) -> None:
@@ -64,26 +109,26 @@ def run_train(options: TrainOptions) -> None:
 
     Ctrl-C and SIGTERM end it after the current epoch, with the summary of the epochs so far.
     """
-    with Signals() as signals, joined(options) as group:
+    ending = _Ending()
+    with Signals(ending), joined(options) as group:
         if group.is_first:
             check_writable("--json", options.json)
             check_writable("--predictions", options.predictions)
-        check_telemetry(options)
-        options, settings, given, source = _read(options, group)
-        _check_alike(options, settings, source, group)
+        if options.log is not None:
+            check_log("--log", options.log)
+        folder = options.profile
+        if folder and not folder.is_dir() and (folder.exists() or not folder.parent.is_dir()):
+            raise ValueError(f"--profile: {folder} is no folder, and none can be made there.")
+        run = _read(options, group)
+        _check_alike(run, group)
         output = Output()
-        if options.mode == "auto":
-            signals.compilation_begins()
-            assert isinstance(source, GraphInput)
-            options, source = _planned(options, settings, source, group)
-            output.print(f"mode: {options.mode}{' with prefetch' if options.prefetch else ''}")
-        facts = source.facts
-        split = facts.split or "that of the parts"
-        chosen = {"source": settings.source, "split": split, "given": given}
-        output.print(recipe_table(facts.name, asdict(settings), chosen))
-        running = _Running(output, signals, group)
-        result, writes = _train(options, settings, source, running)
-        result["recipe"] = chosen
+        if run.options.mode == "auto":
+            run = _planned(run, group)
+            prefetch = " with prefetch" if run.options.prefetch else ""
+            output.print(f"mode: {run.options.mode}{prefetch}")
+        recipe = {name.replace("_", " "): value for name, value in asdict(run.settings).items()}
+        output.print(two_columns(f"Recipe on {run.facts.name}", recipe))
+        result, writes = _train(run, group, ending, output)
         if options.json is not None and group.is_first:
             writes.append(partial(write_json, options.json, result))
         try:
@@ -92,272 +137,231 @@ def run_train(options: TrainOptions) -> None:
             output.print(summary_table(result))
         if result["diverged"] is not None:
             raise FloatingPointError(result["diverged"])
-    if signals.received is not None:
-        raise typer.Exit(Interrupted(signals.received).status)
+    if ending.received is not None:
+        raise typer.Exit(128 + ending.received)
 
 
-def _check_alike(
-    options: TrainOptions, settings: Recipe, source: TrainInput, group: ProcessGroup
-) -> None:
+def _check_alike(run: _Run, group: ProcessGroup) -> None:
     """Refuses a run whose processes have other options, or another graph, than the first."""
     if group.count == 1:
         return
+    options = run.options
     start_share(max(options.devices or options.parts or 1, group.count), group.count)
     from jaxgraph.train.agreement import check_alike
     from jaxgraph.train.identity import definition
 
-    chosen = asdict(options) | asdict(settings) | {"checkpoint": options.checkpoint is not None}
+    chosen = asdict(options) | asdict(run.settings)
+    chosen["checkpoint"] = options.checkpoint is not None
     alike = {option_name(name): x for name, x in chosen.items() if name not in _OF_PROCESS}
-    alike |= {"versions": {**versions(), "python": ""}} | source.arrays()
+    alike |= {"versions": {**versions(), "python": ""}} | run.arrays()
     entries = {name: definition(value) for name, value in alike.items()}
     check_alike(entries, "Give all processes the same options, and the same graph.")
 
 
-def _read(
-    options: TrainOptions, group: ProcessGroup
-) -> tuple[TrainOptions, Recipe, list[str], TrainInput]:
-    """Reads and partitions the graph, or opens its folder.
-
-    Returns the options with their defaults, the settings, their names that options gave, and the
-    graph.
-    """
+def _read(options: TrainOptions, group: ProcessGroup) -> _Run:
+    """Reads and partitions the graph, or opens its folder."""
     if options.partition is not None:
-        folder = open_parts(options.partition)
-        settings, given = chosen_recipe(options, folder.graph.dataset)
-        settings = replace(settings, normalize=folder.graph.normalized)
-        options = _with_devices(of_folder(options, folder), group)
-        _check_trainable(folder.graph, options.mode)
-        return options, settings, given, FolderInput(folder)
-    assert options.dataset is not None
-    settings, given = chosen_recipe(options, options.dataset)
-    defaults: dict[str, Any] = {"mode": "sar", "partitioner": "metis", "balance": "nodes"}
-    options = _with_devices(options, group)
-    finds_parts = options.mode == "stream" and options.memory_limit and options.parts is None
-    if options.parts is None and not finds_parts:
-        defaults["parts"] = options.devices or group.default_parts()
-    missing = {name: x for name, x in defaults.items() if getattr(options, name) is None}
-    options = replace(options, **missing)
+        return _opened(options, options.partition, group)
+    settings = chosen_recipe(options, str(options.dataset))
+    mode, partitioner = options.mode or "sar", options.partitioner or "metis"
+    finds_parts = mode == "stream" and options.memory_limit and options.parts is None
+    devices = options.devices
+    if devices is None and (mode == "stream" or options.parts is None):
+        devices = group.default_parts()
+    options = replace(
+        options,
+        mode=mode,
+        partitioner=partitioner,
+        devices=devices if mode == "stream" else None,
+        parts=None if finds_parts else options.parts or devices,
+    )
     graph = prepared(settings, load_graph(options))
-    facts = described(options, graph, normalized=settings.normalize)
-    _check_trainable(facts, options.mode)
-    how: dict[str, Any] = {
-        "method": options.partitioner,
-        "seed": options.seed,
-        "balance": options.balance,
-        "order": options.order,
-    }
-    if finds_parts:
-        parts = _fewest_parts(options, settings, graph, how, group)
-        options = replace(options, parts=parts.num_parts)
-    else:
+    divided = settings.normalize and graph.nodes is not None
+    facts = facts_of(graph, dataset=options.dataset, normalized=divided)
+    _check_trainable(facts)
+    how: dict[str, Any] = {"method": partitioner, "seed": options.seed, "order": options.order}
+    if not finds_parts:
         parts = partition(graph, options.parts or 1, **how)
-    return options, settings, given, GraphInput(graph, parts, facts)
-
-
-def _with_devices(options: TrainOptions, group: ProcessGroup) -> TrainOptions:
-    """The options with the number of devices that a streamed graph visits."""
-    if options.mode != "stream":
-        return options
-    devices = options.devices or group.default_parts()
-    if options.parts is not None and options.parts % devices:
-        raise ValueError(
-            f"--parts: {options.parts} parts visit {devices} device(s), equally many each; "
-            f"expected a multiple of {devices}, or other --devices."
-        )
-    return replace(options, devices=devices)
-
-
-def _fewest_parts(
-    options: TrainOptions,
-    settings: Recipe,
-    graph: Graph,
-    how: dict[str, Any],
-    group: ProcessGroup,
-) -> Partition:
-    """The partition with which a streamed epoch fits the memory limit."""
-    import optax
-
+        return _Run(options, settings, facts, (graph, parts))
     from jaxgraph.planner import fewest_parts
 
-    mesh = mesh_of(options.devices or 1, group.count)
-    model = build_model(settings, facts_of(graph), options.seed, options.dtype)
-    optimizer = optax.adam(settings.lr)
-    return fewest_parts(model, graph, optimizer, str(options.memory_limit), mesh=mesh, **how)
+    model = build_model(settings, facts, options.seed, options.dtype)
+    how["mesh"] = mesh_of(devices or 1, group.count)
+    optimizer, limit = optimizer_of(settings), str(options.memory_limit)
+    parts = fewest_parts(model, graph, optimizer, limit, **how)
+    options = replace(options, parts=parts.num_parts)
+    _warn_of_many_parts(options, facts, group)
+    return _Run(options, settings, facts, (graph, parts))
 
 
-def _planned(
-    options: TrainOptions, settings: Recipe, source: GraphInput, group: ProcessGroup
-) -> tuple[TrainOptions, GraphInput]:
-    """The options with the mode that is predicted to be fastest, its settings, and its parts.
+def _opened(options: TrainOptions, path: Any, group: ProcessGroup) -> _Run:
+    """Opens a folder of parts, whose graph and mode are settled."""
+    settled = SETTLED if options.mode == "stream" else SETTLED | {"mode"}
+    options.refuse(sorted(settled), f"settled when the parts in {path} were written; leave it out.")
+    folder = open_parts(path)
+    facts, columns = folder.graph, folder.manifest.columns
+    settings = chosen_recipe(options, str(facts.dataset))
+    options = replace(
+        options,
+        parts=folder.num_parts,
+        mode=options.mode or folder.mode,
+        devices=(options.devices or group.default_parts()) if options.mode else None,
+        rest=None if columns is None else folder.manifest.mode,
+        topology=None if columns is None else columns.topology,
+        chunks=None if columns is None else columns.chunks,
+    )
+    settings = replace(settings, normalize=facts.normalized)
+    _check_trainable(facts)
+    return _Run(options, settings, facts, folder)
+
+
+def _planned(run: _Run, group: ProcessGroup) -> _Run:
+    """The run with the mode that is predicted to be fastest, its settings, and its parts.
 
     On one device a limit of memory decides whether the graph is streamed.
     """
-    import optax
-
     from jaxgraph.planner import choose
 
-    graph, on_one = source.graph, options.parts == 1
+    options = run.options
+    assert not isinstance(run.source, PartFolder)
+    graph, on_one = run.source[0], options.parts == 1
     mesh = mesh_of(options.parts or 1, group.count, options.hosts)
-    model = build_model(settings, facts_of(graph), options.seed)
     plan = choose(
-        model,
+        build_model(run.settings, run.facts, options.seed),
         graph,
         mesh,
-        optax.adam(settings.lr),
-        methods=(options.partitioner or "metis",),
+        optimizer_of(run.settings),
+        methods=(str(options.partitioner),),
         memory_limit=options.memory_limit if on_one else None,
         compile=on_one and options.memory_limit is not None,
     )
-    if plan.mode == "stream":
-        source = replace(source, parts=plan.partition(graph, options.seed))
-    devices = options.parts if plan.mode == "stream" else None
-    options = replace(options, **plan.shard_options(), parts=plan.num_parts, devices=devices)
-    return options, source
+    chosen: dict[str, Any] = {**plan.shard_options(), "parts": plan.num_parts}
+    if plan.mode != "stream":
+        return replace(run, options=replace(options, **chosen, folder=None))
+    options = replace(options, **chosen, devices=options.parts)
+    _warn_of_many_parts(options, run.facts, group)
+    return replace(run, options=options, source=(graph, plan.partition(graph, options.seed)))
 
 
-def _check_trainable(facts: GraphFacts, mode: str | None) -> None:
+def _warn_of_many_parts(options: TrainOptions, facts: GraphFacts, group: ProcessGroup) -> None:
+    parts = options.parts or 1
+    if group.is_first and parts > 1 and facts.num_nodes < _FEW_NODES * parts:
+        say(
+            f"Warning: --memory-limit {options.memory_limit} cuts {facts.num_nodes:,} nodes into "
+            f"{parts} parts, and an epoch visits every pair of them; a larger limit is faster."
+        )
+
+
+def _check_trainable(facts: GraphFacts) -> None:
     if not facts.num_classes:
         raise ValueError(
             f"{facts.name} has no labels; training needs a class for each node. "
-            "A file of edges gets them by jaxgraph partition --memory-limit 2GB "
+            "A file of edges gets them by jaxgraph partition --process-memory 2GB "
             "--node-data FOLDER --out PARTS."
         )
     if not {"train", "val"} <= facts.splits.keys():
         raise ValueError(
             f"{facts.name} has no training and validation nodes; --labels-per-class 20 draws them."
         )
-    check_features(mode, facts)
 
 
 def _train(
-    options: TrainOptions,
-    settings: Recipe,
-    source: TrainInput,
-    running: _Running,
+    run: _Run, group: ProcessGroup, ending: _Ending, output: Output
 ) -> tuple[dict[str, Any], list[Callable[[], None]]]:
     """Trains, and returns the result to show and write, and the write of the predictions."""
-    group = running.group
-    running.signals.compilation_begins()
     group.heartbeat.enter("place")
     # Imported late, so that a wrong name or a missing file is reported without waiting for jax.
     import jax
-    import optax
 
     from jaxgraph import train
-    from jaxgraph.train.classification import balanced_weights
 
+    options, settings, facts = run.options, run.settings, run.facts
     if options.dtype == "float64":
         # The command owns the process.
         jax.config.update("jax_enable_x64", True)
-    facts = source.facts
-    devices = options.devices or options.parts or 1
-    mesh = mesh_of(devices, group.count, options.hosts)
+    mesh = mesh_of(options.devices or options.parts or 1, group.count, options.hosts)
     model = build_model(settings, facts, options.seed, options.dtype)
-    sharded = source.place(options, mesh)
-    optimizer = optax.chain(
-        optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
-    )
-    weights = None
-    if options.class_weights == "balanced":
-        weights = balanced_weights(facts.train_class_counts)
-    task = train.NodeClassification(weights, label_smoothing=options.label_smoothing)
-    run: dict[str, Any] = {
-        "epochs": settings.epochs,
-        "seed": options.seed,
-        "memory_limit": options.memory_limit,
-        "task": task,
-        "patience": settings.patience or None,
-        "checkpoint": options.checkpoints(),
-    }
-    if options.repartition is not None:
-        assert isinstance(source, GraphInput)
-        run |= {"source": source.graph, "repartition": options.repartition}
-    outcome = _fit(options, running, model, sharded, optimizer, run)
-    if outcome.diverged is not None and not outcome.history.records:
-        raise FloatingPointError(outcome.diverged)
-    writes: list[Callable[[], None]] = []
-    if options.predictions is not None:
-        outputs = train.predict(model, sharded)
-        if group.is_first:
-            names = source.node_names()
-            write = partial(write_predictions, multilabel=facts.multilabel)
-            writes.append(partial(write, options.predictions, outputs, names))
-    values = {name: value for name, value in asdict(settings).items() if name != "source"}
-    result = {
-        "versions": versions(),
-        "options": asdict(options) | values,
-        "graph": graph_summary(facts),
-        "interrupted": outcome.interrupted,
-        "diverged": outcome.diverged,
-        "resumed": outcome.history.resumed,
-        **result_summary(outcome.history),
-        **cost_summary(outcome.programs, sharded, outcome.history),
-    }
-    return result, writes
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Outcome:
-    """The outcome of training.
-
-    Args:
-        history: The history of the epochs that have ended.
-        programs: The compiled program of an epoch, first; in mode "stream", those of its stages.
-        interrupted: Whether a signal arrived before the last epoch.
-        diverged: The loss that became NaN or infinite, with advice, or None.
-    """
-
-    history: Any
-    programs: Sequence[Any]
-    interrupted: bool = False
-    diverged: str | None = None
-
-
-def _fit(
-    options: TrainOptions,
-    running: _Running,
-    model: Any,
-    sharded: Any,
-    optimizer: Any,
-    run: dict[str, Any],
-) -> _Outcome:
-    """Trains; `run` holds the arguments of `fit` that do not depend on this command's display."""
-    from jaxgraph import train
-
+    sharded = run.place(mesh)
+    hosts, log = sharded.shards.hosts, None
+    if options.log is not None:
+        log = train.EpochLog(options.log, per_host=mesh.size // hosts if hosts > 1 else None)
     programs: list[Any] = []
-    signals, group, epochs = running.signals, running.group, run["epochs"]
+    ended: list[Any] = []
+    share = sharded.parts.moved.share_of_epoch if sharded.is_streamed else None
+    bar = EpochBar(settings.epochs, output, share)
 
     def begin(compiled: Sequence[Any]) -> None:
         programs.extend(compiled)
         group.meet()
-        telemetry.begin(compiled)
+        if log is not None:
+            log.compiled(compiled)
+        if options.profile is not None:
+            # Processes of one host would write the same file.
+            name = f"process-{group.index}" if group.count > 1 else "."
+            trace.enter_context(jax.profiler.trace(options.profile / name))
         group.heartbeat.enter("epoch", 1)
-        signals.epochs_begin()
+        ending.has_results = True
 
+    def end_epoch(record: Any) -> None:
+        ended.append(record)
+        bar.update(record)
+        if log is not None:
+            log(record)
+        if len(ended) == options.profile_epochs:
+            trace.close()
+        if ending.received is not None:
+            raise KeyboardInterrupt
+        if record.epoch < settings.epochs:
+            group.heartbeat.enter("epoch", record.epoch + 1)
+
+    further: dict[str, Any] = {}
+    if options.checkpoint is not None:
+        every, resume = options.checkpoint_every, options.resume
+        further["checkpoint"] = train.Checkpoints(options.checkpoint, every, resume=resume)
+    if options.repartition is not None:
+        assert not isinstance(run.source, PartFolder)
+        further |= {"source": run.source[0], "repartition": options.repartition}
+    is_cut, diverged = False, None
     group.heartbeat.enter("compile")
-    share = sharded.parts.moved.share_of_epoch if sharded.is_streamed else None
-    with EpochBar(epochs, running.output, share) as bar, Telemetry(options, sharded) as telemetry:
-
-        def end_epoch(record: EpochRecord) -> None:
-            bar.update(record)
-            telemetry.epoch_ended(record)
-            signals.epoch_ended()
-            if record.epoch < epochs:
-                group.heartbeat.enter("epoch", record.epoch + 1)
-
-        try:
+    try:
+        with bar, ExitStack() as trace:
             history = train.fit(
-                model, sharded, optimizer, **run, on_epoch=end_epoch, on_compile=begin
+                model,
+                sharded,
+                optimizer_of(settings),
+                epochs=settings.epochs,
+                seed=options.seed,
+                memory_limit=options.memory_limit,
+                patience=settings.patience or None,
+                on_epoch=end_epoch,
+                on_compile=begin,
+                **further,
             )
-        except train.TrainingInterrupted as error:
-            if error.number is not None:
-                signals.received = error.number
-            cut = len(error.history.records) < epochs
-            return _Outcome(history=error.history, programs=programs, interrupted=cut)
-        except train.DivergenceError as error:
-            advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts"
-            message = f"{error.loss}. {advice}."
-            return _Outcome(history=error.history, programs=programs, diverged=message)
-        finally:
-            group.heartbeat.enter("evaluate")
-    return _Outcome(history=history, programs=programs)
+    except train.TrainingInterrupted as error:
+        ending.received = error.number or ending.received
+        history = error.history
+        is_cut = len(history.records) < settings.epochs
+    except train.DivergenceError as error:
+        advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts."
+        history, diverged = error.history, f"{error.loss}. {advice}"
+        if not history.records:
+            raise FloatingPointError(diverged) from error
+    finally:
+        group.heartbeat.enter("evaluate")
+    writes: list[Callable[[], None]] = []
+    if options.predictions is not None:
+        outputs = train.predict(model, sharded)
+        if group.is_first:
+            table = (options.predictions, outputs, run.node_names(), facts.multilabel)
+            writes.append(partial(write_predictions, *table))
+    result = {
+        "versions": versions(),
+        "options": asdict(options) | asdict(settings),
+        "graph": graph_summary(facts),
+        "interrupted": is_cut,
+        "diverged": diverged,
+        "resumed": history.resumed,
+        **result_summary(history),
+        **cost_summary(programs, sharded, history),
+    }
+    return result, writes

@@ -3,13 +3,14 @@
 import selectors
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from jaxgraph.launch.child import Child, Write
 from jaxgraph.launch.heartbeat import COUNTED
-from jaxgraph.launch.received import Received
+from jaxgraph.launch.signals import Signals, name_of
 from jaxgraph.launch.watchdog import place_text, stuck
 
 __all__ = ["CALLERS_MISTAKE", "STUCK", "Command", "supervise"]
@@ -75,7 +76,8 @@ def supervise(
         The exit status: 0 where all returned 0, else that of the process that ended first,
         128 + N for one that signal N ended, 124 for one that was stuck.
     """
-    with Received() as received:
+    received: deque[int] = deque()
+    with Signals(received.append):
         for start in range(restarts + 1):
             ending = _run(commands(start), write, received, step_timeout)
             if ending.message:
@@ -84,20 +86,20 @@ def supervise(
                 break
             write(f"launch: starting all again, {start + 1} of {restarts}", True)
             _pause(received)
-            if received.numbers:
-                return 128 + received.numbers[0]
+            if received:
+                return 128 + received[0]
     return ending.status
 
 
-def _pause(received: Received) -> None:
+def _pause(received: deque[int]) -> None:
     """Waits before a new start, or until a signal comes."""
     until = time.monotonic() + _PAUSE_SECONDS
-    while time.monotonic() < until and not received.numbers:
+    while time.monotonic() < until and not received:
         time.sleep(_SELECT_SECONDS)
 
 
 def _run(
-    commands: Sequence[Command], write: Write, received: Received, step_timeout: float
+    commands: Sequence[Command], write: Write, received: deque[int], step_timeout: float
 ) -> _Ending:
     children: list[Child] = []
     try:
@@ -112,14 +114,14 @@ def _run(
             child.end()
 
 
-def _watch(children: Sequence[Child], received: Received, step_timeout: float) -> _Ending:
+def _watch(children: Sequence[Child], received: deque[int], step_timeout: float) -> _Ending:
     """Reads what children write until the run is over."""
     ending: _Ending | None = None
     until = float("inf")
     while True:
         _read(children)
-        while received.numbers:
-            number = received.numbers.popleft()
+        while received:
+            number = received.popleft()
             if ending is not None:
                 return ending
             ending, until = _interrupted(children, number)
@@ -158,8 +160,7 @@ def _interrupted(children: Sequence[Child], number: int) -> tuple[_Ending, float
         child.signal(signal.SIGTERM)
     trains = all(child.standing().phase in COUNTED for child in children)
     until = float("inf") if trains else time.monotonic() + _GRACE_SECONDS
-    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-    return _Ending("interrupted", 128 + number, f"ended by {name}."), until
+    return _Ending("interrupted", 128 + number, f"ended by {name_of(number)}."), until
 
 
 def _ended(children: Sequence[Child]) -> _Ending:

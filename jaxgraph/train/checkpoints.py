@@ -262,7 +262,7 @@ def _alone_in(folder: Path, *, resume: bool) -> Iterator[None]:
     if held and not resume:
         raise ValueError(
             f"{folder} holds checkpoints of a run, the last after epoch {held[0]}; resume "
-            "that run, or take another folder"
+            "that run (resume, or --resume on the command line), or take another folder"
         )
     check_writable("checkpoint", folder / "epoch")
     with alone_in(folder):

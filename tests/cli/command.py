@@ -12,9 +12,9 @@ def run(*arguments: str) -> str:
     return result.output
 
 
-def refused(*arguments: str) -> str:
+def refused(*arguments: str, **environment: str) -> str:
     """Returns the line of a command that refuses its arguments."""
-    result = CliRunner().invoke(app, list(arguments))
+    result = CliRunner().invoke(app, list(arguments), env=environment)
     assert result.exit_code == 2, result.output
     assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
     return result.stderr

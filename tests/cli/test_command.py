@@ -1,23 +1,33 @@
-from dataclasses import dataclass
-from typing import Annotated
+import math
+from dataclasses import dataclass, fields
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from jaxgraph.cli.command import command_of, in_option_terms
+from jaxgraph.cli import options
+from jaxgraph.cli.command import REQUIRED, Options, command_of, option
+from jaxgraph.cli.partition import PartitionOptions
+from jaxgraph.cli.train_options import TrainOptions
+from jaxgraph.nn.layer import NORMS
+
+UNLIMITED = ("coordinator", "dataset", "memory_limit", "process_memory", "option", "weight_column")
+"""Options checked by the registry of data sets, or by a reader of files, bytes or addresses."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    count: Annotated[int, typer.Option(help="How many.")]
-    scale: float | None = None
+class Some(Options):
+    count: int = option("How many.", REQUIRED, most=1000)
+    mean_degree: float | None = option("Mean.", least=0)
+    mode: str = option("Mode", "sar", choices=("sar", "domain"))
+    quick: bool = option("Fast.", False)
 
 
-def fail_below_zero(options: Options) -> None:
+def run(options: Some) -> None:
     """Counts to a number."""
     if options.count < 0:
-        raise ValueError("count: got a number\nbelow zero")
+        raise ValueError("mean_degree: got a number\nbelow zero")
     if options.count == 130:
         raise KeyboardInterrupt
     if options.count == 0:
@@ -26,33 +36,27 @@ def fail_below_zero(options: Options) -> None:
 
 
 app = typer.Typer()
-app.command()(command_of(Options, fail_below_zero))
+app.command()(command_of(Some, run))
 
 
 def test_fields_become_options():
-    result = CliRunner().invoke(app, ["--count", "3", "--scale", "0.5"])
+    result = CliRunner().invoke(app, ["--count", "3", "--mean-degree", "0.5", "--quick"])
     assert result.exit_code == 0
-    assert result.output.strip() == "Options(count=3, scale=0.5)"
-
-
-def test_the_docstring_is_the_help():
-    result = CliRunner().invoke(app, ["--help"])
-    assert "Counts to a number." in result.output and "How many." in result.output
-
-
-def test_a_field_without_default_is_required():
+    assert (
+        result.output.strip()
+        == "Some(traceback=False, count=3, mean_degree=0.5, mode='sar', quick=True)"
+    )
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "Counts to a number." in shown and "Mode: sar, domain." in shown
+    assert "--quick" in shown and "--no-quick" not in shown
     result = CliRunner().invoke(app, [])
     assert result.exit_code == 2 and "--count" in result.output
 
 
 def test_a_mistake_of_the_caller_is_one_line_and_exit_code_two():
     result = CliRunner().invoke(app, ["--count", "-1"])
-    assert result.exit_code == 2
-    assert result.stderr == "Error: --count: got a number below zero\n"
-    assert result.stdout == ""
-
-
-def test_traceback_lets_the_exception_through():
+    assert result.exit_code == 2 and result.stdout == ""
+    assert result.stderr == "Error: --mean-degree: got a number below zero\n"
     result = CliRunner().invoke(app, ["--count", "-1", "--traceback"])
     assert isinstance(result.exception, ValueError)
 
@@ -65,23 +69,32 @@ def test_a_bug_is_not_dressed_up_as_a_mistake():
 
 def test_ctrl_c_is_one_line_and_exit_code_130():
     result = CliRunner().invoke(app, ["--count", "130"])
-    assert (result.exit_code, result.stderr) == (130, "Interrupted by Ctrl-C.\n")
+    assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("wrong", "message"),
     [
-        ("num_parts: got 9. Use num_parts=4.", "--parts: got 9. Use --parts 4."),
-        ("order is 'x'; order=None keeps it", "--order is 'x'; leaving out --order keeps it"),
-        ("the order of nodes, in order", "the order of nodes, in order"),
-        ("no file /num_parts/num_parts.txt", "no file /num_parts/num_parts.txt"),
-        (
-            "expected bool [num_parts]: zeros(num_parts)",
-            "expected bool [num_parts]: zeros(num_parts)",
-        ),
-        ("num_parts + val = 3, by method='metis'", "--parts + val = 3, by --method metis"),
+        ({"count": 1, "mean_degree": -1.0}, r"^--mean-degree: got -1.0; expected at least 0\.$"),
+        ({"count": 1, "mean_degree": math.nan}, "got nan"),
+        ({"count": 1, "mean_degree": math.inf}, "got inf"),
+        ({"count": 1001}, r"^--count: got 1001; expected a number of at most 1000\.$"),
+        ({"count": 1, "mode": "domian"}, "--mode: got 'domian'; .* Did you mean 'domain'"),
     ],
 )
-def test_errors_of_the_library_name_options(message: str, shown: str):
-    names = {"num_parts": "--parts", "order": "--order", "method": "--method"}
-    assert in_option_terms(message, names) == shown
+def test_what_is_outside_of_its_limits_is_refused(wrong: dict[str, Any], message: str):
+    Some(count=3, mean_degree=0.5, mode="domain")
+    with pytest.raises(ValueError, match=message):
+        Some(**wrong)
+
+
+@pytest.mark.parametrize("options", [TrainOptions, PartitionOptions])
+def test_every_option_that_is_a_number_or_a_name_has_limits(options: Any):
+    for field in fields(options):
+        kinds = {field.type, *getattr(field.type, "__args__", ())}
+        is_limited = field.metadata["limits"][0] > -math.inf or field.metadata["choices"]
+        assert is_limited or not kinds & {int, float, str} or field.name in UNLIMITED, field.name
+
+
+def test_names_are_those_of_the_library():
+    assert set(options._NORMS) == {"none", *NORMS}

@@ -1,11 +1,10 @@
 import io
-import time
 from dataclasses import dataclass
 
 import pytest
 from rich.console import Console
 
-from jaxgraph.cli.display import EpochBar, byte_text, second_text, two_columns
+from jaxgraph.cli.display import EpochBar, StepBar, byte_text, second_text, two_columns
 
 
 @dataclass(frozen=True)
@@ -64,16 +63,16 @@ def test_the_bar_shows_the_last_epoch():
     assert "2/3" in last and "loss 0.4000" in last and "val 75.00%" in last and "12.5 ms" in last
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_long_epoch_shows_how_much_of_it_is_done(terminal: bool, monkeypatch: pytest.MonkeyPatch):
-    file, share = io.StringIO(), iter([0.0, 0.25, 0.5])
-    console = Console(file=file, width=120, force_terminal=terminal)
-    with EpochBar(3, console, lambda: next(share)) as bar:
+def test_a_long_epoch_shows_how_much_of_it_is_done():
+    file = io.StringIO()
+    with EpochBar(3, Console(file=file, width=120, force_terminal=True), lambda: 0.25) as bar:
         bar.update(Record(1, 0.5, 0.5, 0.1))
-        bar.tick()
-        now = time.monotonic()
-        monkeypatch.setattr("time.monotonic", lambda: now + 60)
-        bar.tick()
-    text = file.getvalue()
-    assert ("25% of the next" if terminal else "epoch 2/3  25%") in text
-    assert "0%" not in text.replace("50.00%", "")
+    assert "25% of the next" in file.getvalue()
+
+
+def test_a_step_that_has_ended_is_a_line():
+    file = io.StringIO()
+    with StepBar(Console(file=file, width=120)) as bar:
+        for step, done in (("read", 1), ("read", 2), ("cut", 0)):
+            bar.update(step, done, 2)
+    assert [line.partition(":")[0] for line in file.getvalue().splitlines()] == ["read", "cut"]

@@ -5,8 +5,8 @@ import jax
 import pytest
 from typer.testing import CliRunner
 
-from jaxgraph import ops
-from jaxgraph.cli.info import implementations, versions
+from jaxgraph import datasets, ops
+from jaxgraph.cli.info import versions
 from jaxgraph.cli.main import app
 from jaxgraph.ops import registry
 
@@ -31,11 +31,9 @@ def test_devices_are_listed(output: str):
 
 @pytest.mark.slow
 def test_every_implementation_is_listed_with_its_self_check(output: str):
-    checks = implementations(check=True)
-    assert len(checks) == len(ops.implementations()) > 0
-    for check in checks:
-        assert check.op in output and check.implementation in output
-        assert (check.unavailable or check.result.partition(":")[0]) in output
+    assert output.count("ok") >= sum(each.available for each in ops.implementations()) > 0
+    for each in ops.implementations():
+        assert each.op in output and each.name in output
 
 
 def test_a_failed_self_check_is_an_exit_code(monkeypatch: pytest.MonkeyPatch):
@@ -50,8 +48,10 @@ def test_self_checks_run_only_where_asked_for(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(registry, "check", checked)
     result = CliRunner().invoke(app, ["info"], env={"COLUMNS": "160"})
-    assert result.exit_code == 0, result.output
-    assert (
-        all(each.op in result.output for each in ops.implementations())
-        and "see --check" in result.output
-    )
+    assert result.exit_code == 0 and "see --check" in result.output
+
+
+def test_every_dataset_is_listed_on_a_line_of_its_own():
+    result = CliRunner().invoke(app, ["datasets"])
+    assert result.exit_code == 0
+    assert tuple(result.output.split()) == datasets.names()

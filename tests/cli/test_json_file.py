@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxgraph.cli.json_file import write_json
+from jaxgraph.cli.result_files import write_json
 
 
 def test_numpy_paths_and_not_finite_numbers_become_plain_json(tmp_path: Path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxgraph.cli.output import Output, tolerate_other_encodings
+from jaxgraph.cli.display import Output, tolerate_other_encodings
 from tests.interpreter import run_alone
 
 

@@ -12,7 +12,7 @@ SMALL = ["partition", "--dataset", "sbm", "--num-nodes", "200", "--num-classes",
 def test_the_report_is_printed_and_written(tmp_path: Path):
     path = tmp_path / "report.json"
     result = CliRunner().invoke(
-        app, [*SMALL, "--parts", "4", "--method", "metis", "--json", str(path)]
+        app, [*SMALL, "--parts", "4", "--partitioner", "metis", "--json", str(path)]
     )
     assert result.exit_code == 0, result.output
     for text in ("4 parts by metis", "halo rows", "edge cut", "replication"):
@@ -24,17 +24,16 @@ def test_the_report_is_printed_and_written(tmp_path: Path):
 
 @pytest.mark.parametrize("method", ["hash", "random", "equal-vertices", "equal-edges"])
 def test_every_method_runs(method: str):
-    result = CliRunner().invoke(app, [*SMALL, "--parts", "3", "--method", method])
+    result = CliRunner().invoke(app, [*SMALL, "--parts", "3", "--partitioner", method])
     assert result.exit_code == 0 and f"3 parts by {method}" in result.output
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (["--parts", "2", "--method", "metsi"], "Did you mean 'metis'?"),
-        (["--parts", "201"], "--parts: got 201 for a graph of 200 nodes"),
-        (["--parts", "2", "--method", "hash", "--objective", "volume"], "use --method metis"),
-        (["--parts", "0"], "--parts: got 0; expected an integer at least 1."),
+        (["--parts", "2", "--partitioner", "metsi"], "Did you mean 'metis'?"),
+        (["--parts", "201"], "num_parts: got 201 for a graph of 200 nodes"),
+        (["--parts", "0"], "--parts: got 0; expected at least 1."),
         (["--parts", "2", "--option", "homofily=1"], "did you mean 'homophily'?"),
         (["--parts", "2", "--json", "missing/out.json"], "there is no folder missing"),
     ],

@@ -1,4 +1,4 @@
-"""`jaxgraph partition --memory-limit`: a file of edges cut without being read into memory."""
+"""`jaxgraph partition --process-memory`: a file of edges cut without being read into memory."""
 
 import csv
 import json
@@ -22,8 +22,8 @@ def edges(tmp_path: Path) -> Path:
 
 
 def test_the_parts_and_the_report_are_those_of_the_graph_in_memory(edges: Path, tmp_path: Path):
-    command = ["partition", "--dataset", str(edges), "--parts", "3", "--method", "hash"]
-    for name, further in (("memory", []), ("files", ["--memory-limit", "8GB"])):
+    command = ["partition", "--dataset", str(edges), "--parts", "3", "--partitioner", "hash"]
+    for name, further in (("memory", []), ("files", ["--process-memory", "8GB"])):
         shown = run(
             *(*command, "--degree-features", "--out", str(tmp_path / name), *further),
             *("--json", str(tmp_path / f"{name}.json")),
@@ -53,8 +53,8 @@ def test_predictions_of_such_parts_have_the_ids_of_the_file(edges: Path, tmp_pat
         np.save(data / f"{name}.npy", array)
     parts, predicted = str(tmp_path / "parts"), tmp_path / "predicted.csv"
     run(
-        *("partition", "--dataset", str(edges), "--parts", "2", "--method", "hash"),
-        *("--memory-limit", "8GB", "--node-data", str(data), "--out", parts),
+        *("partition", "--dataset", str(edges), "--parts", "2", "--partitioner", "hash"),
+        *("--process-memory", "8GB", "--node-data", str(data), "--out", parts),
     )
     run(
         *("train", "--partition", parts, "--model", "sage", "--layers", "1", "--epochs", "60"),
@@ -70,21 +70,22 @@ def test_predictions_of_such_parts_have_the_ids_of_the_file(edges: Path, tmp_pat
 def test_options_that_do_not_go_together(edges: Path, tmp_path: Path):
     command = ["partition", "--dataset", str(edges), "--parts", "2"]
     out = ["--out", str(tmp_path / "parts")]
-    bounded = [*command, *out, "--memory-limit", "2GB"]
-    assert "--memory-limit" in refused(*command, *out, "--node-data", str(tmp_path))
-    assert "--memory-limit" in refused(*command, *out, "--method", "given")
-    assert "--out" in refused(*command, "--memory-limit", "2GB", "--method", "hash")
+    bounded = [*command, *out, "--process-memory", "2GB"]
+    assert "--process-memory" in refused(*command, *out, "--node-data", str(tmp_path))
+    assert "--process-memory" in refused(*command, *out, "--partitioner", "given")
+    assert "--out" in refused(*command, "--process-memory", "2GB", "--partitioner", "hash")
     assert "metis needs the graph" in refused(*bounded)
-    assert "--mode p3" in refused(*bounded, "--method", "hash", "--mode", "p3")
-    assert "--balance" in refused(*bounded, "--method", "hash", "--balance", "edges")
-    assert "--order" in refused(*bounded, "--method", "hash", "--order", "rcm")
-    assert "--labels-per-class" in refused(*bounded, "--method", "hash", "--labels-per-class", "5")
-    assert "format" in refused(*bounded, "--method", "hash", "--option", "format=text")
+    assert "mode='p3'" in refused(*bounded, "--partitioner", "hash", "--mode", "p3")
+    assert "--order" in refused(*bounded, "--partitioner", "hash", "--order", "rcm")
+    assert "--labels-per-class" in refused(
+        *bounded, "--partitioner", "hash", "--labels-per-class", "5"
+    )
+    assert "format" in refused(*bounded, "--partitioner", "hash", "--option", "format=text")
     assert "no file or folder" in refused(
         *("partition", "--dataset", "cora", "--parts", "2", *out),
-        *("--memory-limit", "2GB", "--method", "hash"),
+        *("--process-memory", "2GB", "--partitioner", "hash"),
     )
     assert "takes 268,435,456" in refused(
-        *command, *out, "--method", "hash", "--memory-limit", "1MB"
+        *command, *out, "--partitioner", "hash", "--process-memory", "1MB"
     )
     assert not (tmp_path / "parts").exists()

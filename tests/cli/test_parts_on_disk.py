@@ -38,7 +38,7 @@ def test_training_from_parts_is_training_on_the_graph(
     graph, parts, options = graph_of(name, data_dir), str(tmp_path / "parts"), MODES[mode]
     report, of_graph, of_parts = (str(tmp_path / f"{each}.json") for each in "rgp")
     shown = run(
-        *("partition", *graph, "--parts", "2", "--method", "hash", *options),
+        *("partition", *graph, "--parts", "2", "--partitioner", "hash", *options),
         *("--out", parts, "--json", report),
     )
     assert "Parts on disk" in shown
@@ -50,7 +50,7 @@ def test_training_from_parts_is_training_on_the_graph(
     run("train", "--partition", parts, *further, "--json", of_parts)
     written, read = (json.loads(Path(each).read_text()) for each in (of_graph, of_parts))
     assert read["history"]["loss"] == written["history"]["loss"]
-    for same in ("graph", "evaluation", "padding", "recipe", "traffic"):
+    for same in ("graph", "evaluation", "padding", "traffic"):
         assert read[same] == written[same]
     for option in ("parts", "mode", "normalize", "hidden"):
         assert read["options"][option] == written["options"][option]
@@ -71,7 +71,7 @@ def club(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
     np.savez(folder / "club.npz", **ends, **masks, node_names=names)
     run(
         *("partition", "--dataset", "club.npz", "--data-dir", str(folder), "--parts", "2"),
-        *("--method", "hash", "--order", "rcm", "--out", str(folder / "parts")),
+        *("--partitioner", "hash", "--order", "rcm", "--out", str(folder / "parts")),
     )
     return folder / "parts", labels
 
@@ -92,21 +92,15 @@ def test_predictions_are_under_the_names_of_the_file(club: tuple[Path, np.ndarra
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--mode domain", "--mode: got domain, but the parts in PARTS are for sar; leave it out"),
-        ("--mode p3 --chunks 2", "--mode: got p3, but the parts"),
-        ("--rest sar", "--rest: for --mode p3 only"),
-        ("--parts 4", "--parts: got 4, but the parts in PARTS are for 2"),
-        ("--mode auto", "--mode: got auto, but the parts"),
-        ("--normalize", "--normalize: features in PARTS were not divided by their sum"),
-        ("--undirected", "--undirected: settled when the parts in PARTS were written"),
-        ("--option split_seed=1", "--option: settled when"),
-        ("--partitioner metis", "--partitioner: settled when"),
-        ("--repartition auto", "--repartition: needs the whole graph"),
+        ("--mode domain", "--mode: settled when the parts in PARTS were written"),
+        ("--undirected --parts 4", "--parts, --undirected: settled when"),
+        ("--normalize", "--normalize: settled when"),
+        ("--repartition auto", "--repartition: settled when"),
         ("--dataset karate", "--dataset, --partition: expected one of them"),
         ("--model gine", "--model: gine reads features of edges, and club has none"),
     ],
 )
-def test_options_that_contradict_the_parts_are_refused_by_name(
+def test_options_that_change_the_parts_are_refused_by_name(
     options: str, message: str, club: tuple[Path, np.ndarray]
 ):
     text = refused("train", "--partition", str(club[0]), *options.split())
@@ -114,18 +108,19 @@ def test_options_that_contradict_the_parts_are_refused_by_name(
 
 
 @pytest.mark.slow
-def test_options_that_agree_with_the_parts_are_fine(club: tuple[Path, np.ndarray]):
-    agree = ["--mode", "sar", "--parts", "2", "--raw", "--prefetch", "--epochs", "1"]
-    assert "2, sar with prefetch" in run("train", "--partition", str(club[0]), *agree)
+def test_options_of_devices_are_fine(club: tuple[Path, np.ndarray]):
+    parts = ["train", "--partition", str(club[0]), "--epochs", "1"]
+    assert "2, sar with prefetch" in run(*parts, "--prefetch")
+    assert "1, parts 2, stream" in run(*parts, "--mode", "stream")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--mode domain", "--mode: for parts that are written; add --out FOLDER."),
-        ("--raw", "--normalize/--raw: for parts that are written"),
-        ("--topology pushed --out OUT", "--topology: for --mode p3 only; the mode is sar."),
-        ("--mode p3 --out OUT", "--mode p3: karate has no features"),
+        ("--raw", "--normalize: for parts that are written"),
+        ("--topology pushed --out OUT", "--topology: for mode='p3' only; mode is 'sar'"),
+        ("--mode p3 --out OUT", "mode='p3' splits node features by column, and the graph has none"),
         ("--out FULL", "holds 'thesis.tex' and no parts of a graph"),
         ("--mode p4 --out OUT", "got 'p4'; expected one of sar, domain, p3."),
     ],

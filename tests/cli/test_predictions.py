@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from jaxgraph import datasets
 from jaxgraph.cli.main import app
-from jaxgraph.cli.predictions import write_predictions
+from jaxgraph.cli.result_files import write_predictions
 
 
 def rows_of(path: Path, delimiter: str = ",") -> list[list[str]]:

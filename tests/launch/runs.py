@@ -35,7 +35,7 @@ SECONDS = 300
 def partitioned(folder: Path, parts: int, mode: str = "sar") -> str:
     """Writes parts of a small graph, and returns their folder."""
     path = str(folder / f"{mode}-{parts}")
-    options = ["--parts", str(parts), "--method", "hash", "--mode", mode, "--out", path]
+    options = ["--parts", str(parts), "--partitioner", "hash", "--mode", mode, "--out", path]
     in_this_process("partition", *GRAPH, *options)
     return path
 

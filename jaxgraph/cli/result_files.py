@@ -1,8 +1,10 @@
-"""Predicted classes as a table with one line per node."""
+"""Results as files: JSON that any reader accepts, and predicted classes, one line per node."""
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,13 @@ import numpy as np
 
 from jaxgraph.written_file import write_atomically
 
-__all__ = ["write_predictions"]
+__all__ = ["write_json", "write_predictions"]
 
 _NODES_AT_A_TIME = 1 << 16
 
 
 def write_predictions(
-    path: Path, outputs: np.ndarray, names: np.ndarray | None, *, multilabel: bool = False
+    path: Path, outputs: np.ndarray, names: np.ndarray | None, multilabel: bool = False
 ) -> None:
     """Writes a header, then for each node its name, or its row, and its predicted class.
 
@@ -49,3 +51,30 @@ def _rows(
                 yield name, " ".join(map(str, np.flatnonzero(row)))
         else:
             yield from zip(some, rows.argmax(axis=1), strict=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value as JSON; NumPy numbers and arrays become plain ones, NaN and infinity null.
+
+    Args:
+        path: The file; an existing one is replaced.
+        value: Mappings, sequences, arrays, numbers, strings, paths.
+
+    Raises:
+        OSError: It could not be written; an existing file is unchanged.
+    """
+    write_atomically(path, json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,85 @@
+"""The graph that the options of a command name."""
+
+import ast
+from typing import Any
+
+import typer
+
+from jaxgraph import datasets, transforms
+from jaxgraph.cli.display import Output
+from jaxgraph.cli.options import GraphOptions
+from jaxgraph.datasets import gnn_benchmark
+from jaxgraph.datasets.registry import is_file_name
+from jaxgraph.graph import Graph
+from jaxgraph.graph_facts import GraphFacts
+from jaxgraph.layout.manifest import EDGE_DATA
+
+__all__ = ["graph_summary", "load_graph", "reader_options", "weights_of"]
+
+
+def load_graph(options: GraphOptions) -> Graph:
+    """Reads or generates the graph, then applies the requested transforms.
+
+    Raises:
+        ValueError: The name is unknown, a file is missing or broken, or a transform does not apply.
+    """
+    assert options.dataset is not None
+    names = ("num_nodes", "num_classes", "num_features", "degree", "relabel")
+    given: dict[str, Any] = {name: getattr(options, name) for name in names}
+    given["weights"] = weights_of(options.weight_column)
+    given = {name: value for name, value in given.items() if value is not None}
+    if options.dataset.lower().replace("_", "-") in gnn_benchmark.NAMES:
+        given["split_seed"] = options.seed
+    if is_file_name(options.dataset, options.data_dir):
+        given["on_report"] = _print_report
+    further = reader_options(options)
+    try:
+        graph = datasets.load(options.dataset, data_dir=options.data_dir, **given | further)
+    except TypeError as error:
+        # Only these arrive untyped: typer has checked the types of all other options.
+        if not further:
+            raise
+        raise ValueError(f"--option: a value of {further} has the wrong type: {error}") from error
+    names = [name for name in EDGE_DATA if getattr(graph, name) is not None]
+    if options.ignore_edge_data and names:
+        typer.echo(f"{graph.name}: ignoring {', '.join(names)} of its edges.", err=True)
+        graph = graph.replace(**dict.fromkeys(names))
+    if options.undirected:
+        graph = transforms.to_undirected(graph)
+    if options.degree_features:
+        graph = transforms.degree_features(graph)
+    if options.labels_per_class is not None:
+        split = (options.labels_per_class, options.val_per_class)
+        graph = transforms.random_split(graph, *split, seed=options.seed)
+    return graph
+
+
+def reader_options(options: GraphOptions) -> dict[str, Any]:
+    """Reads every NAME=VALUE of `--option`; ValueError where one is none."""
+    found = {}
+    for text in options.option:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ValueError(f"--option: got {text!r}; expected NAME=VALUE, as split_seed=1.")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            found[name] = value
+    return found
+
+
+def weights_of(column: str | None) -> int | str | bool | None:
+    """Reads `--weight-column` as the argument `weights` of a reader."""
+    if column is not None and column.isdecimal():
+        return int(column)
+    return {"none": False, None: None}.get(column, column)
+
+
+def _print_report(report: datasets.ReadReport) -> None:
+    Output().print(str(report), markup=False, highlight=False, soft_wrap=True)
+
+
+def graph_summary(facts: GraphFacts) -> dict[str, Any]:
+    """The name of a graph, and its counts: nodes, edges, features, classes, nodes of each mask."""
+    counts = {name: getattr(facts, f"num_{name}") for name in ("nodes", "edges", "features")}
+    return {"name": facts.name, **counts, "classes": facts.num_classes, **facts.splits}
