@@ -1,7 +1,7 @@
 """The states of values in a function that must treat every entry of one axis by itself.
 
-`axis_flow` follows the axis (of the edges of a chunk, say) through a jaxpr. A value has one of
-three states. It does not depend on the axis (`SHARED`). It has the axis in a known dimension, and
+`row_flow` follows the axis (of rows, or of the edges of a chunk) through a jaxpr. A value has one
+of three states. It does not depend on the axis (`SHARED`). It has the axis in a known dimension, and
 its entry e depends on entry e of the inputs alone (`Along`). Or it mixes entries (`Mixed`).
 """
 
