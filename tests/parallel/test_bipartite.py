@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.layers import gcn_conv, linear, sage_conv
+from jaxgraph.layers import gcn_conv
 from jaxgraph.parallel import (
     Bipartite,
     bipartite,
@@ -153,20 +153,6 @@ def test_bad_arguments_are_named(changes: dict[str, Any], text: str) -> None:
         bipartite(**given | changes)
 
 
-def test_what_a_layer_is_given_fits_the_tables() -> None:
-    params, given = CASES["sage-mean-narrow"].params, block()
-    with pytest.raises(ValueError, match="pass a pair"):
-        sage_conv(params, given, X)
-    with pytest.raises(ValueError, match=r"one row per node of the shard, \[11, features\]"):
-        sage_conv(params, given, (X, X))
-    with pytest.raises(ValueError, match="a tuple of 3"):
-        sage_conv(params, given, (X, Y, X))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"receiver has shape .* \[11, ...\]"):
-        propagate(given, lambda s, r, e: s, X, X)
-    with pytest.raises(ValueError, match="senders is traced"):
-        jax.jit(lambda s: bipartite(s, TO, num_senders=SENDERS, num_receivers=RECEIVERS))(FROM)
-
-
 def test_kept_edges_depend_on_ids_alone() -> None:
     key, given = jax.random.key(0), block()
     swap = np.random.default_rng(0).permutation(RECEIVERS)
@@ -200,12 +186,3 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_data_of_the_wrong_type(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         block(**options)
-
-
-def test_functions_of_rows_ask_for_a_table() -> None:
-    given, kernel = block(), jnp.ones((NUM_FEATURES, 2))
-    assert linear(given.senders, X, kernel).shape == (SENDERS, 2)
-    with pytest.raises(ValueError, match=r"two tables of nodes; pass the one .* \.receivers"):
-        linear(given, X, kernel)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="a layer was given a NoneType"):
-        linear(None, X, kernel)  # pyright: ignore[reportArgumentType]

@@ -160,33 +160,3 @@ MIXED = {
 def test_parameters_of_which_some_were_made_to_vary_are_refused_with_advice(name):
     with pytest.raises(ValueError, match=r"jax\.lax\.pcast\(value, shard\.axis.*or none"):
         varying_total(MIXED[name])
-
-
-def curved(w, s, r):
-    """Functions with derivatives of their own, and a parameter inside a loop."""
-    loop = lax.scan(lambda c, g: (jnp.tanh(c * g + r), None), jnp.zeros_like(s), w)[0]
-    return jax.nn.softplus(s @ w) * jax.nn.relu(r @ w) + loop
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("message", [curved, lambda w, s, r: jax.nn.silu(jax.nn.relu(s @ w - r))])
-def test_products_with_a_hessian_pass_through_messages(message):
-    senders, receivers = edges()
-    graph = jg.Graph.from_edges(senders, receivers, num_nodes=NODES, nodes=features())
-    partition = jg.partition.partition(graph, 2, method="hash")
-    sharded = jg.parallel.shard(graph, partition, jg.parallel.make_mesh(2))
-    w, x = parameters()["vmap"]["w"], jnp.asarray(features())
-
-    @jg.parallel.spmd
-    def total(w, shard):
-        own = functools.partial(message, w)
-        y = jg.parallel.propagate(shard, lambda s, r, e: own(s, r), shard.nodes, shard.nodes)
-        return shard.sum(jnp.sum(shard.mask_rows(jnp.sin(y))))
-
-    def plain(w):
-        y = jax.ops.segment_sum(message(w, x[senders], x[receivers]), receivers, NODES)
-        return jnp.sum(jnp.sin(y))
-
-    actual = jax.jvp(jax.grad(lambda w: total(w, sharded)), (w,), (w,))[1]
-    wanted = jax.jvp(jax.grad(plain), (w,), (w,))[1]
-    np.testing.assert_allclose(actual, wanted, rtol=1e-3, atol=1e-3)

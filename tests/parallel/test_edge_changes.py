@@ -144,12 +144,3 @@ def test_columns_of_p3_take_no_other_data() -> None:
     assert weight is not None
     expected = model.conv(graph().replace(edge_weight=2 * weight), graph().nodes)
     assert_close(jg.train.predict(model, given), expected, reduction_length=EDGES)
-
-
-@pytest.mark.parametrize("field", ["edge_weight", "nodes", "labels", "train_mask", "senders"])
-def test_traced_arrays_are_no_arrays_of_a_graph(field: str) -> None:
-    value = getattr(graph(), field)
-    with pytest.raises(ValueError, match=rf"{field}: got a traced array.*propagate\(graph, "):
-        jax.eval_shape(lambda x: graph().replace(**{field: x}), value)
-    with pytest.raises(ValueError, match=r"'length'.*got a traced array.*shard\.replace\("):
-        jax.eval_shape(lambda x: graph().with_edges(length=x), graph().edge_weight)

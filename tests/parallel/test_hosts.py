@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import jax
 import pytest
 
-from jaxgraph.analysis.traffic import traffic_by_link
-from jaxgraph.parallel import ShardedGraph, make_mesh, propagate, shard, spmd
-from jaxgraph.parallel.exchange import RingOrder, halo_route
+from jaxgraph.parallel import make_mesh, shard
+from jaxgraph.parallel.exchange import RingOrder
 from jaxgraph.partition import partition
 from tests.law.passes import check_pass
 from tests.oracles.models import Model
@@ -50,13 +48,6 @@ class TestRingOrder:
             assert inside == {step < size}
 
 
-@cache
-def placed(hosts: int) -> ShardedGraph:
-    graph = crooked_graph()
-    parts = partition(graph, 8, method="hash", seed=0)
-    return shard(graph, parts, make_mesh(8, hosts=hosts), "sar")
-
-
 def test_feature_columns_on_several_rows_of_devices_equal_the_oracle() -> None:
     graph = crooked_graph(num_features=WIDE)
     parts = partition(graph, 4, method="hash", seed=0)
@@ -65,25 +56,6 @@ def test_feature_columns_on_several_rows_of_devices_equal_the_oracle() -> None:
     assert sharded.mesh.axis_names == ("graph_replicas", "graph") and sharded.shards.hosts == 2
     model = Model("gcn", norm="batch", dropout=0.4, activation="elu")
     check_pass(model, graph, sharded)
-
-
-def test_traffic_by_link_is_that_of_the_route() -> None:
-    sharded = placed(2)
-
-    def sums(_: None, part: Any) -> Any:
-        return propagate(part, lambda sender, receiver, edge: sender, part.nodes, part.nodes)
-
-    compiled = jax.jit(spmd(sums, outputs="rows")).lower(None, sharded).compile()
-    sent = traffic_by_link(compiled, 4)
-    rows = {"inside": 0, "between": 0}
-    for step in halo_route(sharded.shards).steps:
-        for segment in step:
-            for a, b in segment.pairs:
-                link = "inside" if a // 4 == b // 4 else "between"
-                rows[link] += segment.stop - segment.start
-    width = 4 * 5 / 8  # bytes of a row, mean over devices
-    assert sent.inside["collective-permute"] == round(rows["inside"] * width)
-    assert sent.between["collective-permute"] == round(rows["between"] * width)
 
 
 class TestMakeMesh:

@@ -1,10 +1,5 @@
 """Parts on devices: reads, checks, and shapes that several graphs share."""
 
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -96,33 +91,6 @@ def test_parts_that_do_not_fit_their_manifest(tables, spoiled, message):
         place(Recorder(tables, **spoiled), make_mesh(PARTS))
 
 
-@pytest.mark.slow
-def test_two_processes_read_the_parts_of_their_own_devices():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    script = Path(__file__).with_name("one_of_two_processes.py")
-    root = Path(__file__).parents[2]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), address, str(number)],
-            cwd=root,
-            env=os.environ | {"PYTHONPATH": str(root), "XLA_FLAGS": ""},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=300) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for (output, errors), parts in zip(outputs, ("[0, 1]", "[2, 3]"), strict=True):
-        assert output.splitlines()[-2:] == [f"read {parts} equal True"] * 2, errors
-
-
 # ---------------------------------------------------------------- planning without data
 
 
@@ -167,19 +135,6 @@ def test_counts_do_not_survive_where_a_program_serves_many_graphs(tables):
             ask()
     with pytest.raises(ValueError, match="counts of a sharded graph are lost"):
         jax.jit(lambda graph: graph.num_nodes)(sharded)
-
-
-def test_padding_on_coauthor_cs_in_eight_metis_parts(data_dir):
-    graph = jg.datasets.load("coauthor-cs", data_dir=data_dir)
-    parts = jg.partition.partition(graph, 8, method="metis", balance="edges", seed=0)
-    padding = {}
-    for mode in MODES:
-        source = AbstractSource(tabulate(graph, parts, mode).manifest)
-        padding[mode] = place(source, make_mesh(8), mode).padding()
-    assert padding["sar"].edge_ratio <= 1.25
-    assert padding["sar"].halo_ratio <= 1.25
-    assert padding["domain"].edge_ratio <= 1.25
-    assert padding["domain"].halo_ratio > 2  # the cost of messages of equal size
 
 
 # ---------------------------------------------------------------- shared shapes

@@ -62,19 +62,6 @@ def test_modules_equal_two_devices(name: str) -> None:
     assert_close(jax.jit(lambda x: module(GRAPH, x))(X), expected)
 
 
-@pytest.mark.slow
-def test_a_model_in_training_draws_and_learns_what_two_devices_do() -> None:
-    def make() -> Any:
-        sizes: dict[str, Any] = {"num_layers": 3, "num_heads": 2, "norm": "batch", "dropout": 0.4}
-        return jg.nn.GAT(X.shape[1], 4, 3, **sizes, rngs=nnx.Rngs(0))
-
-    key, model, other = jax.random.key(4), make(), make()
-    expected = on_two_parts(lambda m, own: m(own, own.nodes, key=key, train=True), other)
-    assert_close(model(GRAPH, X, key=key, train=True), expected)
-    for mine, same in zip(*(jax.tree.leaves(nnx.state(m)) for m in (model, other)), strict=True):
-        assert_close(mine, same)
-
-
 @pytest.mark.expensive
 @pytest.mark.parametrize("name", ["gcn-narrow", "sage-mean-wide", "sage-max", "gat", "gatv2"])
 def test_functions_and_gradients_equal_the_oracle(name: str) -> None:

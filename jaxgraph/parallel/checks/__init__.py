@@ -1,6 +1,6 @@
 """Checks of traced functions: their results must not depend on the number of parts.
 
-`message_check` follows the edges of a chunk through a message function, by the rules of `axis_*`.
-`row_check` follows rows of nodes, and sums over them, through a function of a shard, by these rules
-and those of `row_*`. `random_check` checks random numbers, `output_check` checks outputs.
+`row_check` follows rows of nodes, and sums over them, through a function of a shard.
+`message_check` follows the edges of a chunk through a message function by the same rules, those of
+`axis_*` and `row_*`. `output_check` checks outputs and random numbers.
 """

@@ -31,7 +31,7 @@ def dynamic_slice(step: Step, states: Sequence[State]) -> list[State]:
     if any(start != SHARED for start in states[1:]):
         return step.mixed()
     if state is None:
-        return [step.created(0, "count")]
+        return [SHARED]
     full = step.outputs[0][state.axis] == step.inputs[0][state.axis]
     return [state] if full else step.mixed()
 
@@ -48,7 +48,7 @@ def _updated(step: Step, state: State, update: State, old: Any, new: Any) -> lis
         return [SHARED] if update == SHARED else step.mixed()
     if new[state.axis] != old[state.axis]:
         return step.mixed()
-    return [joined([state, update], step.name, step.line)]
+    return [joined([state, update])]
 
 
 def _position_of(state: Along, columns: Sequence[int]) -> int | None:
@@ -67,7 +67,7 @@ def gather(step: Step, states: Sequence[State]) -> list[State]:
     batch = [d for d in range(rank) if d not in numbers.offset_dims]
     if not isinstance(operand, Along):
         if not isinstance(indices, Along):
-            return [step.created(0, "count")]
+            return [SHARED]
         if indices.depends_on_position:
             return step.mixed("position")
         return [indices.plain().at(batch[indices.axis])]
@@ -87,7 +87,7 @@ def gather(step: Step, states: Sequence[State]) -> list[State]:
         return step.mixed()
     place = batch[indices.axis]
     both: list[State] = [operand.plain().at(place), indices.plain().at(place)]
-    return [joined(both, step.name, step.line)]
+    return [joined(both)]
 
 
 def scatter(step: Step, states: Sequence[State]) -> list[State]:
@@ -96,7 +96,7 @@ def scatter(step: Step, states: Sequence[State]) -> list[State]:
     numbers = step.params["dimension_numbers"]
     if not isinstance(operand, Along):
         shared = indices == SHARED and updates == SHARED
-        return [SHARED] if shared and not step.grown[0] else step.mixed()
+        return [SHARED] if shared else step.mixed()
     if operand.depends_on_position:
         return step.mixed("position")
     whole = operand.plain()
@@ -128,7 +128,7 @@ def scatter(step: Step, states: Sequence[State]) -> list[State]:
 def _scattered(step: Step, operand: Along, updates: State, place: int) -> list[State]:
     if not isinstance(updates, Along) or updates.axis != place or updates.depends_on_position:
         return step.mixed()
-    state = joined([updates.plain(), operand.at(place)], step.name, step.line)
+    state = joined([updates.plain(), operand.at(place)])
     if not isinstance(state, Along):
         return step.mixed()
     return [dataclasses.replace(state, axis=operand.axis, uniform=False)]
@@ -152,7 +152,7 @@ def dot(step: Step, states: Sequence[State]) -> list[State]:
         if (left.axis, right.axis) not in pairs:
             return step.mixed()
         place = pairs.index((left.axis, right.axis))
-        return [joined([left.plain().at(place), right.plain().at(place)], step.name, step.line)]
+        return [joined([left.plain().at(place), right.plain().at(place)])]
     if isinstance(left, Along):
         if left.axis not in free[0]:
             return step.mixed()
@@ -185,55 +185,14 @@ def convolution(step: Step, states: Sequence[State]) -> list[State]:
     return step.mixed()
 
 
-def _created_equal(step: Step, states: Sequence[State]) -> list[State]:
-    return [step.created(i, None) for i in range(len(step.outputs))]
-
-
-def _iota(step: Step, states: Sequence[State]) -> list[State]:
-    grown = list(step.grown[0])
-    if step.params["dimension"] not in grown:
-        return [step.created(0, None)]
-    if len(grown) > 1 or step.outputs[0][grown[0]] != step.entries:
-        return step.mixed("position")
-    return [Along(grown[0], content="position")]
-
-
-def _counters(step: Step, states: Sequence[State]) -> list[State]:
-    return [step.created(i, "random") for i in range(len(step.outputs))]
-
-
-def _random(step: Step, states: Sequence[State]) -> list[State]:
-    if all(state == SHARED for state in states):
-        return _counters(step, states)
-    return by_default(step, states)
-
-
-def _fold_in(step: Step, states: Sequence[State]) -> list[State]:
-    if states[1] != SHARED and getattr(states[1], "depends_on_position", False):
-        return step.mixed("random")
-    return by_default(step, states)
-
-
 def _never(step: Step, states: Sequence[State]) -> list[State]:
-    if all(state == SHARED for state in states) and not any(step.grown):
+    if all(state == SHARED for state in states):
         return [SHARED] * len(step.outputs)
     return step.mixed()
 
 
 def _collective(step: Step, states: Sequence[State]) -> list[State]:
-    if all(state == SHARED for state in states) and step.name != "axis_index":
-        return [SHARED] * len(step.outputs)
-    return step.mixed("devices")
-
-
-def _broadcast(step: Step, states: Sequence[State]) -> list[State]:
-    state = only_operand(states)
-    if state is None:
-        return [step.created(0, None)]
-    if isinstance(state.content, tuple):
-        return step.mixed("position")
-    axis = step.params["broadcast_dimensions"][state.axis]
-    return [state.at(axis)] if step.grown[0] == (axis,) else step.mixed()
+    return step.mixed()
 
 
 def _reshape(step: Step, states: Sequence[State]) -> list[State]:
@@ -242,7 +201,7 @@ def _reshape(step: Step, states: Sequence[State]) -> list[State]:
         return [SHARED]
     old, new = step.inputs[0], step.outputs[0]
     if 0 in new:
-        return [step.created(0, None)]
+        return [SHARED]
     order = step.params.get("dimensions")
     if order is not None:
         old, state = tuple(old[d] for d in order), state.at(tuple(order).index(state.axis))
@@ -301,7 +260,7 @@ def _squeeze(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _stack(step: Step, states: Sequence[State]) -> list[State]:
-    state = joined([s for s in states if s != SHARED], step.name, step.line)
+    state = joined([s for s in states if s != SHARED])
     if not isinstance(state, Along):
         return [state]
     if state.depends_on_position:
@@ -322,7 +281,7 @@ def _unstack(step: Step, states: Sequence[State]) -> list[State]:
 def _tile(step: Step, states: Sequence[State]) -> list[State]:
     state = only_operand(states)
     if state is None:
-        return [step.created(0, "count")]
+        return [SHARED]
     if state.depends_on_position:
         return step.mixed("position")
     axis = state.axis + len(step.outputs[0]) - len(step.inputs[0])
@@ -357,7 +316,7 @@ def _along_dimension(step: Step, states: Sequence[State]) -> list[State]:
         names = ("axis", "dimension", "reduction_dimension")
         axis = next((step.params[name] for name in names if name in step.params), rank - 1)
         meeting = {axis % rank}
-    state = joined(list(states), step.name, step.line)
+    state = joined(list(states))
     if not isinstance(state, Along):
         return [state] * len(step.outputs)
     if state.axis in meeting:
@@ -369,7 +328,7 @@ def _trailing(dimensions: int) -> Rule:
     """Makes the rule of linear algebra on the last dimensions."""
 
     def rule(step: Step, states: Sequence[State]) -> list[State]:
-        state = joined(list(states), step.name, step.line)
+        state = joined(list(states))
         if not isinstance(state, Along):
             return [state] * len(step.outputs)
         ranks = [len(s) for s, x in zip(step.inputs, states, strict=True) if x != SHARED]
@@ -390,7 +349,7 @@ def _triangular_solve(step: Step, states: Sequence[State]) -> list[State]:
 
 def _whole(step: Step, states: Sequence[State]) -> list[State]:
     """Keeps the axis where a slice or a split takes all of it, in order."""
-    state = joined(list(states), step.name, step.line)
+    state = joined(list(states))
     if not isinstance(state, Along):
         return [state] * len(step.outputs)
     if isinstance(state.content, tuple):
@@ -417,7 +376,7 @@ def _concatenate(step: Step, states: Sequence[State]) -> list[State]:
     if any(state.axis == dimension for state in along) or len(along) < len(states):
         return step.mixed()
     if not any(state.depends_on_position for state in along):
-        return [joined([state.plain() for state in along], step.name, step.line)]
+        return [joined([state.plain() for state in along])]
     are_columns = all(shape[dimension] == 1 for shape in step.inputs)
     is_last = dimension == len(step.outputs[0]) - 1
     if not (are_columns and is_last) or any(s.content == "wrapped" for s in along):
@@ -467,7 +426,7 @@ def _each(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _window(step: Step, states: Sequence[State]) -> list[State]:
-    state = joined([s for s in states if s != SHARED], step.name, step.line)
+    state = joined([s for s in states if s != SHARED])
     if not isinstance(state, Along):
         return [state] * len(step.outputs)
     params, axis = step.params, state.axis
@@ -503,10 +462,6 @@ _COLLECTIVES = (
 )
 
 RULES: dict[str, Rule] = {
-    "iota": _iota,
-    "broadcast_in_dim": _broadcast,
-    "empty": _created_equal,
-    "empty2": _created_equal,
     "reshape": _reshape,
     "transpose": _transpose,
     "squeeze": _squeeze,
@@ -532,13 +487,9 @@ RULES: dict[str, Rule] = {
     "reduce": _reduce,
     "argmax": _reduce,
     "argmin": _reduce,
-    "random_bits": _random,
-    "random_split": _random,
-    "random_gamma": _random,
-    "random_fold_in": _fold_in,
-    "rng_bit_generator": _counters,
-    "rng_uniform": _counters,
-    "iota_2x32_shape": _counters,
+    "rng_bit_generator": _never,
+    "rng_uniform": _never,
+    "iota_2x32_shape": _never,
     "ragged_dot_general": _never,
     "triangular_solve": _triangular_solve,
     "tridiagonal_solve": _trailing(1),

@@ -1,7 +1,7 @@
 """The states of values in a function that must treat every entry of one axis by itself.
 
-`axis_flow` follows the axis (of the edges of a chunk, say) through a jaxpr. A value has one of
-three states. It does not depend on the axis (`SHARED`). It has the axis in a known dimension, and
+`row_flow` follows the axis (of rows, or of the edges of a chunk) through a jaxpr. A value has one
+of three states. It does not depend on the axis (`SHARED`). It has the axis in a known dimension, and
 its entry e depends on entry e of the inputs alone (`Along`). Or it mixes entries (`Mixed`).
 """
 
@@ -68,33 +68,20 @@ class Along:
 
 @dataclasses.dataclass(frozen=True)
 class Mixed:
-    """A value whose entries depend on other entries, or on their number or order.
+    """A value whose entries depend on other entries, or on their order.
 
     Attributes:
-      operation: the primitive that mixes them.
-      why: "mixes", "position", "random", "count" or "devices".
-      line: the user's line that called it, or "".
+      why: "mixes" or "position".
     """
 
-    operation: str
-    why: str
-    line: str = ""
+    why: str = "mixes"
 
 
 State: TypeAlias = Shared | Along | Mixed
 
 
-def joined(states: list[State], operation: str = "select", line: str = "") -> State:
-    """Joins the states of values of one shape, any one of which may be selected.
-
-    Args:
-      states: of the values.
-      operation: the primitive that selects one, for the message.
-      line: the user's line that called it, or "".
-
-    Returns:
-      The state of the selected value.
-    """
+def joined(states: Sequence[State]) -> State:
+    """Joins the states of values of one shape, any one of which may be selected."""
     for state in states:
         if isinstance(state, Mixed):
             return state
@@ -102,17 +89,15 @@ def joined(states: list[State], operation: str = "select", line: str = "") -> St
     if not along:
         return SHARED
     if any(state.axis != along[0].axis for state in along):
-        return Mixed(operation, "mixes", line)
+        return Mixed()
     if all(state == along[0] for state in along) and len(along) == len(states):
         return along[0]
     if any(state.depends_on_position for state in along):
-        return Mixed(operation, "position", line)
+        return Mixed("position")
     placed = [state.plain() for state in along if not state.uniform]
     if not placed:
         return along[0].plain()
-    if any(state != placed[0] for state in placed):
-        return Mixed(operation, "mixes", line)
-    return placed[0]
+    return placed[0] if all(state == placed[0] for state in placed) else Mixed()
 
 
 Shape: TypeAlias = tuple[int, ...]
@@ -120,16 +105,14 @@ Shape: TypeAlias = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """An equation, traced with two lengths of the axis.
+    """An equation.
 
     Attributes:
       name: its primitive.
-      params: its parameters in the first trace.
-      entries: length of the axis in the first trace.
-      inputs, outputs: shapes in the first trace.
-      grown: for each output, the dimensions that differ between the traces.
+      params: its parameters.
+      entries: length of the axis.
+      inputs, outputs: shapes.
       literals: for each input, its value if it is a literal, or None.
-      line: the user's line that called it, or "".
     """
 
     name: str
@@ -137,28 +120,11 @@ class Step:
     entries: int
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
-    grown: tuple[Shape, ...]
     literals: tuple[Any, ...]
-    line: str
 
     def mixed(self, why: str = "mixes") -> list[State]:
         """Returns the states of outputs that all mix entries."""
-        return [Mixed(self.name, why, self.line)] * len(self.outputs)
-
-    def created(self, output: int, why: str | None) -> State:
-        """Returns the state of an output computed from shared values only.
-
-        Args:
-          output: its index.
-          why: as of `Mixed`, for an output that has the axis; None: its entries are equal.
-        """
-        grown = list(self.grown[output])
-        if not grown:
-            return SHARED
-        size = self.outputs[output][grown[0]]
-        if why is not None or len(grown) > 1 or size % self.entries:
-            return Mixed(self.name, why or "mixes", self.line)
-        return Along(grown[0], outer=size // self.entries, uniform=True)
+        return [Mixed(why)] * len(self.outputs)
 
 
 Rule = Callable[[Step, Sequence[State]], list[State]]
@@ -176,8 +142,8 @@ def by_default(step: Step, states: Sequence[State]) -> list[State]:
     """
     along = [(s, shape) for s, shape in zip(states, step.inputs, strict=True) if s != SHARED]
     if not along:
-        return [step.created(i, "count") for i in range(len(step.outputs))]
-    state = joined([state for state, _ in along], step.name, step.line)
+        return [SHARED] * len(step.outputs)
+    state = joined([state for state, _ in along])
     if not isinstance(state, Along):
         return step.mixed(state.why if isinstance(state, Mixed) else "mixes")
     if state.depends_on_position:
@@ -195,7 +161,7 @@ def by_default(step: Step, states: Sequence[State]) -> list[State]:
         if shape == widest or (leads and shape[:1] == (size,)):
             results.append(state)
         else:
-            results.append(Mixed(step.name, "mixes", step.line))
+            results.append(Mixed())
     return results
 
 

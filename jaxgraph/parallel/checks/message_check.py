@@ -10,22 +10,21 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.core.closures import trace_message
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.parallel.checks.axis_flow import follow_axis
-from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State
+from jaxgraph.parallel.checks.axis_states import Along
+from jaxgraph.parallel.checks.row_flow import RowsError, follow_rows
+from jaxgraph.parallel.checks.row_states import Rows, RowState, Same, Share, Unknown
 
 __all__ = ["check_each_column", "check_each_edge"]
 
 Pytree = Any
-_LENGTHS = (1009, 1013)
-"""Primes, so that the length of the axis is found as a factor of merged dimensions."""
+_LENGTH = 1009
+"""A prime, so that the length of the axis is found as a factor of merged dimensions."""
 
 _WHY = {
-    "mixes": "{operation}{line} combines {entries} with each other, or drops or reorders them",
     "position": "its result depends on the position of {an_entry} ({operation}{line})",
-    "random": "{operation}{line} draws random numbers by the position of {an_entry}",
     "count": "its result depends on the number of {entries} ({operation}{line})",
-    "devices": "{operation}{line} depends on the device that computes {an_entry}",
 }
+_MIXES = "{operation}{line} combines {entries} with each other, or drops or reorders them"
 _EDGE_ADVICE = (
     "The function is called with chunks of edges, which differ with the number of parts. Combine "
     "edges before it, in arrays of nodes (sums over all nodes: shard.sum), or after it, in the "
@@ -49,18 +48,27 @@ def check_each_edge(message_fn: Callable[..., Pytree], *examples: Pytree) -> Non
       ValueError: a message depends on other edges of the chunk, or on the position of its edge, or
         an output has no leading axis of edges.
     """
-    found = _follow(message_fn, examples, 0, [True] * len(examples))
-    for path, state in found:
-        if isinstance(state, Mixed):
-            reason = _reason(state, "edges of a chunk", "an edge in the chunk")
-            raise ValueError(
-                f"message_fn does not act on every edge by itself: {reason}. {_EDGE_ADVICE}"
-            )
-        if not isinstance(state, Along) or (state.axis, state.outer, state.inner) != (0, 1, 1):
-            raise ValueError(
-                f"message_fn returned an array{path} without a leading axis of edges; expected "
-                "[edges, ...], one message per edge that it was called with"
-            )
+    try:
+        found = _follow(message_fn, examples, 0, [True] * len(examples))
+        for path, state, shape in found:
+            is_alike = isinstance(state, Same) and (state.value is not None or 0 in state.uniform)
+            if shape[:1] == (_LENGTH,) and isinstance(state, Same | Unknown) and not is_alike:
+                raise RowsError("position", f"output{path}", "")
+            if isinstance(state, Share):
+                raise RowsError("mixes", f"reduce_{state.kind}", "")
+            if isinstance(state, Rows) and state.along.depends_on_position:
+                raise RowsError("position", f"output{path}", "")
+            along = state.along if isinstance(state, Rows) else Along(0)
+            if shape[:1] != (_LENGTH,) or (along.axis, along.outer, along.inner) != (0, 1, 1):
+                raise ValueError(
+                    f"message_fn returned an array{path} without a leading axis of edges; expected "
+                    "[edges, ...], one message per edge that it was called with"
+                )
+    except RowsError as error:
+        reason = _reason(error, "edges of a chunk", "an edge in the chunk")
+        raise ValueError(
+            f"message_fn does not act on every edge by itself: {reason}. {_EDGE_ADVICE}"
+        ) from None
 
 
 def check_each_column(
@@ -76,55 +84,56 @@ def check_each_column(
     Raises:
       ValueError: a message depends on other columns, or on the position of a column.
     """
-    for _, state in _follow(message_fn, examples, 1, has_columns):
-        if isinstance(state, Mixed):
-            reason = _reason(state, "columns of features", "a column on the device")
-            raise ValueError(
-                f"the message function does not act on every column by itself: {reason}. "
-                f"{_COLUMN_ADVICE}"
-            )
+    try:
+        for _, state, _ in _follow(message_fn, examples, 1, has_columns):
+            if isinstance(state, Share | Unknown):
+                raise RowsError("mixes", "the function", "")
+    except RowsError as error:
+        reason = _reason(error, "columns of features", "a column on the device")
+        raise ValueError(
+            f"the message function does not act on every column by itself: {reason}. "
+            f"{_COLUMN_ADVICE}"
+        ) from None
 
 
-def _reason(state: Mixed, entries: str, an_entry: str) -> str:
-    line = f" ({state.line})" if state.line else ""
-    return _WHY[state.why].format(
-        operation=state.operation, line=line, entries=entries, an_entry=an_entry
+def _reason(error: RowsError, entries: str, an_entry: str) -> str:
+    line = f" ({error.line})" if error.line else ""
+    return _WHY.get(error.why, _MIXES).format(
+        operation=error.operation, line=line, entries=entries, an_entry=an_entry
     )
 
 
 def _follow(
     function: Callable[..., Pytree], examples: Sequence[Pytree], axis: int, on: Sequence[bool]
-) -> list[tuple[str, State]]:
-    """Returns the path and the state of each of a function's outputs."""
+) -> list[tuple[str, RowState, tuple[int, ...]]]:
+    """Returns the path, the state and the shape of each of a function's outputs."""
 
-    def resized(tree: Pytree, length: int) -> Pytree:
+    def resized(tree: Pytree) -> Pytree:
         def example(leaf: jax.Array) -> jax.Array:
-            shape = (*leaf.shape[:axis], length, *leaf.shape[axis + 1 :])
+            shape = (*leaf.shape[:axis], _LENGTH, *leaf.shape[axis + 1 :])
             return match_variation(jnp.zeros(shape, leaf.dtype), leaf)
 
         return jax.tree.map(example, tree)
 
-    programs, structures = [], []
-    for length in _LENGTHS:
-        arguments = [
-            resized(tree, length) if changes else tree
-            for tree, changes in zip(examples, on, strict=True)
-        ]
-        try:
-            closed, shape = trace_message(function, *arguments)
-        except Exception as error:
-            # An error that does not depend on the number is raised as it is.
-            trace_message(function, *examples)
-            kind = ("edges of a chunk", "columns of features")[axis]
-            raise ValueError(
-                f"the message function fails for another number of {kind}, {length}: {error}. "
-                f"{(_EDGE_ADVICE, _COLUMN_ADVICE)[axis]}"
-            ) from error
-        programs.append(closed)
-        structures.append(shape)
-    inputs: list[State] = []
-    for tree, changes in zip(examples, on, strict=True):
-        inputs += [Along(axis) if changes else SHARED] * len(jax.tree.leaves(tree))
-    states = follow_axis((programs[0], programs[1]), (_LENGTHS[0], _LENGTHS[1]), inputs)
-    paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(structures[0])]
-    return list(zip(paths, states, strict=True))
+    pairs = list(zip(examples, on, strict=True))
+    try:
+        program, made = trace_message(
+            function, *(resized(tree) if changes else tree for tree, changes in pairs)
+        )
+    except Exception as error:
+        # An error that does not depend on the number is raised as it is.
+        trace_message(function, *examples)
+        kind = ("edges of a chunk", "columns of features")[axis]
+        raise ValueError(
+            f"the message function fails for another number of {kind}, {_LENGTH}: {error}. "
+            f"{(_EDGE_ADVICE, _COLUMN_ADVICE)[axis]}"
+        ) from error
+    inputs: list[RowState] = []
+    for tree, changes in pairs:
+        inputs += [Rows(Along(axis)) if changes else Same()] * len(jax.tree.leaves(tree))
+    states = follow_rows(program, inputs, _LENGTH, has_padding=False, of_messages=True)
+    leaves = jax.tree_util.tree_leaves_with_path(made)
+    return [
+        (jax.tree_util.keystr(path), state, tuple(leaf.shape))
+        for (path, leaf), state in zip(leaves, states, strict=True)
+    ]

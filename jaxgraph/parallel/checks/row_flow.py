@@ -15,8 +15,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend import core
 
 from jaxgraph.ops.core.edges import varying_axes
@@ -27,8 +29,7 @@ from jaxgraph.parallel.checks.authors import (
     is_within,
     user_line,
 )
-from jaxgraph.parallel.checks.axis_flow import body_of, scan_counts
-from jaxgraph.parallel.checks.axis_rules import RULES
+from jaxgraph.parallel.checks.axis_rules import RULES, counted_from_end
 from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, Step, by_default
 from jaxgraph.parallel.checks.row_padding import filled, has_naturals, is_neutral
 from jaxgraph.parallel.checks.row_scatters import SCATTERED, is_by_value, scattered
@@ -97,8 +98,9 @@ def follow_rows(
     *,
     has_padding: bool,
     of_edges: bool = False,
+    of_messages: bool = False,
 ) -> list[RowState]:
-    """Finds the states of the outputs of a function of a shard.
+    """Finds the states of the outputs of a function of a shard, or of a message function.
 
     Args:
       program: the function, traced under `shard_map`.
@@ -107,6 +109,8 @@ def follow_rows(
       has_padding: whether any device has rows of padding.
       of_edges: whether the rows are slots of edges. What jaxgraph computes for each slot is then 0
         in slots of padding.
+      of_messages: whether the function is one of messages: what it closes over is the same for all
+        rows, and code that is opaque to JAX is trusted.
 
     Returns:
       A state for each flat output.
@@ -114,7 +118,8 @@ def follow_rows(
     Raises:
       RowsError: the result would depend on the partition.
     """
-    return _Flow(num_rows, has_padding, of_edges, None).closed(program, inputs)
+    flow = _Flow(num_rows, has_padding, of_edges, of_messages, None)
+    return flow.closed(program, inputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +133,7 @@ class _Flow:
     num_rows: int
     has_padding: bool
     of_edges: bool
+    of_messages: bool
     caller: Any
 
     def closed(self, program: Any, inputs: Sequence[RowState]) -> list[RowState]:
@@ -145,9 +151,13 @@ class _Flow:
         return known.get(var, UNKNOWN)
 
     def _constant(self, value: Any) -> RowState:
-        if varying_axes(value):
+        if varying_axes(value) and not self.of_messages:
             return UNKNOWN
-        return Same(value=number_of(value))
+        known = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
+        rows = [d for d, size in enumerate(np.shape(value)) if size == self.num_rows]
+        array = np.asarray(value) if known and rows else None
+        uniform = [d for d in rows if array is not None and (array == array.take([0], d)).all()]
+        return Same(frozenset(uniform), value=number_of(value))
 
     def _equation(self, equation: Any, states: list[RowState]) -> list[RowState]:
         name = equation.primitive.name
@@ -155,7 +165,7 @@ class _Flow:
         try:
             if name in _LOOPS and any(not isinstance(state, Same) for state in states):
                 return flow._loop(equation, states, self)
-            inner = None if name in RULES else body_of(equation)
+            inner = None if name in RULES else _body_of(equation)
             if inner is not None:
                 is_one = is_of_jax(inner) or is_derivative(equation)
                 return (flow if is_one else self).closed(inner, states)
@@ -181,7 +191,7 @@ class _Flow:
         table = table_of(states)
 
         def state(var: Any) -> RowState:
-            if not _varies(var):
+            if not _varies(var) and not self.of_messages:
                 return Same()
             if var.aval.shape[:1] == (self.num_rows,):
                 return Rows(Along(0), padding, table=table)
@@ -247,6 +257,8 @@ class _Flow:
         if name in ("argmax", "argmin") and axis in step.params["axes"]:
             raise RefusedError("mixes")
         if name in _OPAQUE:
+            if self.of_messages:
+                return self._trusted(equation, states)
             raise RefusedError("opaque")
         if name in ("mul", "div") and any(map(self._is_count, numbers, step.inputs)):
             raise RefusedError("count")
@@ -287,7 +299,7 @@ class _Flow:
                 raise RefusedError("branch")
             results = [inside.closed(branch, states[1:]) for branch in params["branches"]]
             return [_joined(each) for each in zip(*results, strict=True)]
-        inner = body_of(equation)
+        inner = _body_of(equation)
         return self._trusted(equation, states) if inner is None else inside.closed(inner, states)
 
 
@@ -300,19 +312,57 @@ def _in_table(found: Sequence[RowState], states: Sequence[RowState]) -> list[Row
     ]
 
 
-def _step(equation: Any, num_rows: int) -> Step:
-    def shape(var: Any) -> tuple[int, ...]:
-        return tuple(getattr(var.aval, "shape", ()))
+def _scan_counts(equation: Any) -> tuple[int, int]:
+    """Counts the constants and carries of a scan: their rank is the same inside and outside.
 
+    Args:
+      equation: of primitive "scan".
+
+    Returns:
+      Their numbers.
+    """
+    body = equation.params["jaxpr"]
+    body = getattr(body, "jaxpr", body)
+
+    def kept(outside: Any, inside: Any) -> int:
+        pairs = zip(outside, inside, strict=True)
+        return sum(len(_shape(a)) == len(_shape(b)) for a, b in pairs)
+
+    carries = kept(equation.outvars, body.outvars)
+    return kept(equation.invars, body.invars) - carries, carries
+
+
+def _body_of(equation: Any) -> Any:
+    """Finds the jaxpr of a call.
+
+    Args:
+      equation: of any primitive.
+
+    Returns:
+      The parameter with as many inputs and outputs as the equation, or None.
+    """
+    for value in equation.params.values():
+        if not isinstance(value, core.ClosedJaxpr | core.Jaxpr):
+            continue
+        jaxpr = value.jaxpr if isinstance(value, core.ClosedJaxpr) else value
+        counts = len(jaxpr.invars), len(jaxpr.outvars)
+        if counts == (len(equation.invars), len(equation.outvars)):
+            return value
+    return None
+
+
+def _shape(var: Any) -> tuple[int, ...]:
+    return tuple(getattr(var.aval, "shape", ()))
+
+
+def _step(equation: Any, num_rows: int) -> Step:
     return Step(
         equation.primitive.name,
         equation.params,
         num_rows,
-        tuple(map(shape, equation.invars)),
-        tuple(map(shape, equation.outvars)),
-        ((),) * len(equation.outvars),
+        tuple(map(_shape, equation.invars)),
+        tuple(map(_shape, equation.outvars)),
         tuple(v.val if isinstance(v, core.Literal) else None for v in equation.invars),
-        "",
     )
 
 
@@ -412,7 +462,7 @@ def _same_of_rows(
             if axis in state.uniform
             else SHARED
             if len(shape) <= axis or shape[axis] != step.entries or state.value is not None
-            else Mixed("", "")
+            else Mixed()
             for state, shape in zip(states, step.inputs, strict=True)
         ]
         if any(isinstance(state, Mixed) for state in given):
@@ -422,7 +472,9 @@ def _same_of_rows(
             uniform |= {found.axis}
     marked = None
     if any(state.marked for state in states):
-        found = rule(step, [state.marked or SHARED for state in states])[output]
+        alike = [Along(min(x.uniform), uniform=True) if x.uniform else SHARED for x in states]
+        marks = [state.marked or other for state, other in zip(states, alike, strict=True)]
+        found = (counted_from_end(step, marks) or rule(step, marks))[output]
         marked = found if isinstance(found, Along) and found.content is not None else None
     return Same(uniform, marked)
 
@@ -440,7 +492,7 @@ def _same_broadcast(step: Step, state: Same, dimensions: frozenset[int]) -> RowS
 
 
 def _scan(equation: Any, states: list[RowState], inside: _Flow) -> list[RowState]:
-    consts, carries = scan_counts(equation)
+    consts, carries = _scan_counts(equation)
     given, rest = states[:consts], states[consts + carries :]
     body = equation.params["jaxpr"]
     if any(isinstance(state, Rows) and state.along.axis == 0 for state in rest):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -127,6 +128,9 @@ def filled(
         return numbers[0]
     if name == "convert_element_type":
         return _converted(numbers[0], step.params["new_dtype"])
+    if name == "reduce_sum" and numbers[0] is not None:
+        times = math.prod(step.inputs[0]) // max(math.prod(step.outputs[0]), 1)
+        return number_of(np.float64(numbers[0] * times) if times else 0)
     if name == "mul" or name in _KEEPS_ZERO:
         if any(number == 0 for number in numbers):
             return 0

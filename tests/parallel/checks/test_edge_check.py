@@ -126,33 +126,6 @@ def test_arrays_of_two_graphs_are_not_combined(parts):
             jg.parallel.spmd(function)(one, other)
 
 
-@PARTS
-def test_two_graphs_have_a_loss_together(parts):
-    """Sums over each, and gradients of parameters that both use."""
-    graphs = graph_of(), graph_of(2)
-    both = sharded(parts), placed(graphs[1], parts)
-    kernel = jnp.asarray(np.random.default_rng(3).normal(size=(3, 2)), jnp.float32)
-
-    def loss(kernel, *shards):
-        return sum(
-            s.sum(
-                jnp.sum(
-                    s.mask_rows(jg.parallel.propagate(s, lambda i, j, e: i @ kernel, s.nodes)) ** 2
-                )
-            )
-            for s in shards
-        )
-
-    found = jax.grad(jg.parallel.spmd(loss))(kernel, *both)
-    sums = []
-    for graph in graphs:
-        assert isinstance(graph.nodes, np.ndarray)
-        x = np.zeros((NODES, 3))
-        np.add.at(x, graph.receivers, graph.nodes[graph.senders].astype(np.float64))
-        sums.append(2 * x.T @ (x @ np.asarray(kernel, np.float64)))
-    np.testing.assert_allclose(found, sum(sums), rtol=1e-4)
-
-
 class Scores(jg.train.Task):
     """The mean over all edges of log(1 + exp(-<y_j, y_i>)), or over all slots."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import math
 import re
 from typing import Any
 
@@ -138,24 +137,6 @@ def shapes_sent(compiled: jax.stages.Compiled) -> list[tuple[str, str, tuple[int
 def arrays_of(instruction: Instruction) -> list[tuple[str, tuple[int, ...]]]:
     arrays = re.findall(r"([a-z]+\d*)\[([\d,]*)\]", instruction.shape)
     return [(kind, tuple(int(n) for n in sizes.split(",") if n)) for kind, sizes in arrays]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GAT"])
-def test_no_collective_of_a_training_step_carries_features(name: str) -> None:
-    """No array with a row per node is as wide as the features or a device's columns."""
-    features = 68
-    sharded = abstract(features, chunks=2)
-    heads = {"num_heads": 2} if name == "GAT" else {}
-    model = getattr(nn, name)(features, HIDDEN, 3, dropout=0.5, rngs=nnx.Rngs(0), **heads)
-    compiled = compile_train_step(model, sharded, optax.adam(1e-2))
-    rows = sharded.manifest.node_rows
-    for kind, element, shape in shapes_sent(compiled):
-        is_of_nodes = element.startswith("f") and math.prod(shape[:-1]) >= rows // 2
-        if is_of_nodes and kind != "all-reduce":
-            assert shape[-1] not in (features, width(sharded)), (kind, shape)
-    reduced = [shape for kind, _, shape in shapes_sent(compiled) if kind == "all-reduce"]
-    assert all(math.prod(shape) <= features * 2 * HIDDEN for shape in reduced)
 
 
 @pytest.mark.skipif(

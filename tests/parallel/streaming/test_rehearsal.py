@@ -87,18 +87,6 @@ def test_bytes_and_programs_are_those_of_the_run(model: str, order: str, devices
 
 
 @pytest.mark.slow
-def test_more_parts_need_less_of_the_device_and_move_more() -> None:
-    found = [
-        planner.streamed_needs(
-            MODELS["gcn"](), streamed(parts, LARGE), optax.adam(1e-2), compile=False
-        )
-        for parts in (1, 4, 8)
-    ]
-    assert found[0].device > found[1].device > found[2].device
-    assert found[0].sent < found[1].sent < found[2].sent
-
-
-@pytest.mark.slow
 def test_a_limit_finds_the_number_of_parts_and_keeps_it() -> None:
     graph, optimizer, model = LARGE, optax.adam(1e-2), MODELS["gcn"]()
     needs = {

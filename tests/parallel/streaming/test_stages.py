@@ -63,27 +63,6 @@ def test_both_orders_of_the_backward(heads: int, devices: int, whole_from: float
             assert relative_error(one, two) < 2e-5
 
 
-@pytest.mark.expensive
-@pytest.mark.parametrize(("devices", "whole_from"), [(1, None), (2, None), (2, 0.0)])
-@pytest.mark.parametrize("order", ["rows", "columns"])
-def test_both_orders_of_rows_that_all_parts_share(
-    order: str, devices: int, whole_from: float | None
-) -> None:
-    def run(part: Any, row: jax.Array) -> jax.Array:
-        same = jnp.broadcast_to(row, (part.num_rows, NUM_FEATURES))
-        y = propagate(part, lambda s, r, e: jnp.tanh(s * r), same, part.nodes * row)
-        return part.sum(jnp.sum(part.mask_rows(y) ** 2))
-
-    row = jnp.linspace(0.5, 1.5, NUM_FEATURES)
-    graph = streamed(4, devices, pipeline=Pipeline(order=order, whole_from=whole_from))
-    total, gradient = StreamedFunction(run, graph, (row,), differentiated=True).value_and_grad(row)
-    whole = shard(crooked_graph(), None, make_mesh(1))
-    one = jg.parallel.spmd(lambda row, part: run(part, row))
-    expected, of_one = jax.value_and_grad(one)(row, whole)
-    assert relative_error(total, expected) < 2e-5
-    assert relative_error(gradient, of_one) < 2e-5
-
-
 def test_effects_are_refused() -> None:
     def run(part: Any) -> jax.Array:
         jax.debug.callback(print, part.nodes)
@@ -109,26 +88,6 @@ def test_a_loop_of_fixed_length_is_unrolled() -> None:
     one = jg.parallel.spmd(run, outputs=("replicated", "rows"))
     whole = shard(crooked_graph(), None, make_mesh(1))
     assert relative_error(total, one(whole, jnp.float32(0.1))[0]) < 2e-5
-
-
-LOOPS = {
-    "while": lambda part, x: jax.lax.while_loop(
-        lambda c: part.sum(jnp.sum(part.mask_rows(c))) < 0,
-        lambda c: propagate(part, lambda s, r, e: s, c),
-        x,
-    ),
-    "branch": lambda part, x: jax.lax.cond(
-        part.sum(jnp.sum(part.mask_rows(x))) > 0,
-        lambda: propagate(part, lambda s, r, e: s, x),
-        lambda: x,
-    ),
-}
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_loops_that_the_host_cannot_run(loop: str) -> None:
-    with pytest.raises(ValueError, match="runs aggregations and sums over all nodes from the host"):
-        StreamedFunction(lambda part: LOOPS[loop](part, part.nodes), streamed(), (), outputs="rows")
 
 
 def test_the_axis_of_the_mesh() -> None:
