@@ -10,13 +10,13 @@ from typing import IO, cast
 import numpy as np
 import scipy.sparse as sp
 
+from jaxgraph.byte_amounts import refuse_beyond_memory
+
 __all__ = ["check_expansion", "dense", "features_of", "largest_expansion", "opened"]
 
 _EXPANSION = 200
 """The largest ratio of expanded to compressed size. Data sets of the field have up to 100."""
 _ALWAYS_EXPANDED = 1 << 27
-_DENSE_EXPANSION = 1000
-_ALWAYS_DENSE = 1 << 32
 _SPARSE_BELOW = 0.12
 """The share of non-zeros below which features stay sparse. At 10%, sparse features take half the
 time of dense ones in an epoch of GCN 64 and 0.6 of their memory; at 15%, 0.7 and 0.9
@@ -54,26 +54,10 @@ def check_expansion(path: Path, num_bytes: int) -> None:
         )
 
 
-def dense(matrix: sp.csr_array, path: Path) -> np.ndarray:
-    """Converts a sparse matrix from a file to a dense array.
-
-    Args:
-        matrix: [rows, columns].
-        path: the file.
-
-    Returns:
-        float32 [rows, columns].
-
-    Raises:
-        ValueError: the array would be too large in proportion to the file.
-    """
+def dense(matrix: sp.csr_array) -> np.ndarray:
+    """A sparse matrix as an array of float32; ValueError where it is larger than memory."""
     rows, columns = (int(size) for size in matrix.shape or ())
-    most = max(_ALWAYS_DENSE, _DENSE_EXPANSION * path.stat().st_size)
-    if 4 * rows * columns > most:
-        raise ValueError(
-            f"a sparse matrix of {rows} x {columns} with {matrix.nnz} entries takes "
-            f"{4 * rows * columns} bytes when it is dense; expected at most {most}"
-        )
+    refuse_beyond_memory(f"a sparse matrix of {rows} x {columns} as an array", 4 * rows * columns)
     with np.errstate(over="ignore"):
         return matrix.astype(np.float32).toarray()
 
@@ -93,7 +77,7 @@ def features_of(matrix: sp.csr_array, path: Path) -> np.ndarray | sp.csr_array:
     """
     rows, columns = (int(size) for size in matrix.shape or ())
     if np.count_nonzero(matrix.data) >= _SPARSE_BELOW * rows * columns:
-        return dense(matrix, path)
+        return dense(matrix)
     # Each column has an entry in arrays of a device, and a row in the parameters of a model.
     most = largest_expansion(path)
     if 4 * columns > most:

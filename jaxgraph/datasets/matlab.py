@@ -58,7 +58,7 @@ def load_matlab(
                 f"{path}: has no sparse matrix {key!r}, which the graph is read from."
             )
     with reading(path, "a multi-label graph"):
-        network, labels = members["network"], dense(members["group"], path)
+        network, labels = members["network"], dense(members["group"])
         if network.shape != (len(labels), len(labels)):
             raise ValueError(
                 f"'network' is {network.shape}; expected {(len(labels),) * 2} for the "

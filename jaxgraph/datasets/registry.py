@@ -6,7 +6,6 @@ import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -19,49 +18,32 @@ from jaxgraph.graph import Graph
 __all__ = ["load", "names"]
 
 
-@dataclass(frozen=True)
-class _Entry:
-    read: Callable[..., Graph]
-    from_files: bool
-
-    @property
-    def options(self) -> list[str]:
-        """The names of the options: every parameter but the folder."""
-        return [name for name in inspect.signature(self.read).parameters if name != "folder"]
-
-
-def _entries() -> Mapping[str, _Entry]:
-    readers = (
-        (planetoid.NAMES, planetoid.load_planetoid),
-        (gnn_benchmark.NAMES, gnn_benchmark.load_gnn_benchmark),
-        (matlab.NAMES, matlab.load_matlab),
-        (ogb.NAMES, ogb.load_ogb),
-    )
-    entries = {
-        name: _Entry(partial(read, name), from_files=True)
-        for family, read in readers
+_FROM_FILES: Mapping[str, Callable[..., Graph]] = MappingProxyType(
+    {
+        name: partial(read, name)
+        for family, read in (
+            (planetoid.NAMES, planetoid.load_planetoid),
+            (gnn_benchmark.NAMES, gnn_benchmark.load_gnn_benchmark),
+            (matlab.NAMES, matlab.load_matlab),
+            (ogb.NAMES, ogb.load_ogb),
+        )
         for name in family
     }
-    built_in = {
+)
+_BUILT_IN: Mapping[str, Callable[..., Graph]] = MappingProxyType(
+    {
         "karate": karate.load_karate,
         "sbm": generators.stochastic_block_model,
         "chung-lu": generators.chung_lu,
         "rmat": generators.rmat,
         "random": generators.random_graph,
     }
-    entries |= {name: _Entry(read, from_files=False) for name, read in built_in.items()}
-    return MappingProxyType(entries)
-
-
-_ENTRIES = _entries()
-_FILE_OPTIONS = [
-    option for option in inspect.signature(edge_list.read_edge_list).parameters if option != "path"
-]
+)
 
 
 def names() -> tuple[str, ...]:
     """Returns the names that ``load`` knows, sorted."""
-    return tuple(sorted(_ENTRIES))
+    return tuple(sorted([*_FROM_FILES, *_BUILT_IN]))
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Graph:
@@ -86,17 +68,17 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
     if not isinstance(name, str):
         raise ValueError(f"name: got {name!r}; expected the text of a name. Known: {names()}.")
     if is_file_name(name, data_dir):
-        _check_options(name, _FILE_OPTIONS, options)
+        _check_options(name, edge_list.read_edge_list, options)
         path = Path(name) if data_dir is None else data_folder(data_dir) / name
         return edge_list.read_edge_list(path, **options)
     known_name = name.lower().replace("_", "-")
-    if known_name not in _ENTRIES:
+    read = _FROM_FILES.get(known_name) or _BUILT_IN.get(known_name)
+    if read is None:
         raise ValueError(f"name: no data set {name!r}{_near_match(known_name, names())}")
-    entry = _ENTRIES[known_name]
-    _check_options(known_name, entry.options, options)
-    if entry.from_files:
-        return entry.read(data_folder(data_dir), **options)
-    return entry.read(**options)
+    _check_options(known_name, read, options)
+    if known_name in _FROM_FILES:
+        return read(data_folder(data_dir), **options)
+    return read(**options)
 
 
 def is_file_name(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
@@ -111,14 +93,15 @@ def is_file_name(name: str, data_dir: str | os.PathLike[str] | None = None) -> b
     """
     if name.lower().endswith(edge_list.SUFFIXES):
         return True
-    is_known = name.lower().replace("_", "-") in _ENTRIES
+    is_known = name.lower().replace("_", "-") in names()
     return (
         not is_known
         and (Path(name) if data_dir is None else Path(data_dir).expanduser() / name).is_file()
     )
 
 
-def _check_options(name: str, known: list[str], options: Mapping[str, Any]) -> None:
+def _check_options(name: str, read: Callable[..., Graph], options: Mapping[str, Any]) -> None:
+    known = [x for x in inspect.signature(read).parameters if x not in ("folder", "path")]
     for option in options:
         if option not in known:
             hint = _near_match(option, known) if known else "; it has none."

@@ -110,47 +110,48 @@ def _dictionary(*_: Any) -> dict[Any, Any]:
     return {}
 
 
-def _list() -> list[Any]:
-    return []
-
-
 def _reconstructor(kind: Any, base: Any, state: Any) -> Any:
     return kind()
 
 
-_NAMES: dict[tuple[str, str], Any] = {
-    ("numpy", "dtype"): _Dtype,
-    ("numpy", "ndarray"): _Array,
-    ("collections", "defaultdict"): _dictionary,
-    ("collections", "OrderedDict"): _dictionary,
-    ("_codecs", "encode"): _bytes,
+_NAMES: dict[str, Any] = {
+    "numpy.dtype": _Dtype,
+    "numpy.ndarray": _Array,
+    "numpy.core.multiarray._reconstruct": _Array,
+    "numpy.core.multiarray.scalar": _scalar,
+    "numpy.core.numeric._frombuffer": _from_buffer,
+    "csr": _Rows,
+    "csc": _Columns,
+    "collections.defaultdict": _dictionary,
+    "collections.OrderedDict": _dictionary,
+    "_codecs.encode": _bytes,
+    "builtins.bytes": _bytes,
+    "builtins.bytearray": _bytes,
+    "builtins.list": list,
+    "builtins.object": list,
+    "copyreg._reconstructor": _reconstructor,
 }
-for _core in ("numpy.core", "numpy._core"):
-    _NAMES |= {
-        (f"{_core}.multiarray", "_reconstruct"): _Array,
-        (f"{_core}.multiarray", "scalar"): _scalar,
-        (f"{_core}.numeric", "_frombuffer"): _from_buffer,
-    }
-for _form, _kind in (("csr", _Rows), ("csc", _Columns)):
-    for _module in (f"scipy.sparse.{_form}", f"scipy.sparse._{_form}"):
-        _NAMES |= {(_module, f"{_form}_{_name}"): _kind for _name in ("matrix", "array")}
-# Python 2, and Python 3 for protocols that Python 2 reads, have older names for the same.
-for _module in ("__builtin__", "builtins"):
-    _NAMES |= {(_module, "list"): _list, (_module, "object"): _dictionary}
-    _NAMES |= {(_module, "bytes"): _bytes, (_module, "bytearray"): _bytes}
-for _module in ("copy_reg", "copyreg"):
-    _NAMES[_module, "_reconstructor"] = _reconstructor
+# Other versions, and Python 2, have other names for the same.
+_OTHER_NAMES = (
+    (r"^numpy\._core\.", "numpy.core."),
+    (r"^__builtin__\.", "builtins."),
+    (r"^copy_reg\.", "copyreg."),
+    (r"^scipy\.sparse\._?(cs[rc])\.\1_(matrix|array)$", r"\1"),
+)
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _NAMES:
+        full = f"{module}.{name}"
+        for other, known in _OTHER_NAMES:
+            full = re.sub(other, known, full)
+        if full not in _NAMES:
             raise ValueError(
-                f"the pickle asks for {module[:80]}.{name[:80]}, which data of graphs does not "
-                "use; only numpy arrays, CSR matrices and lists of neighbours are read. Do not "
-                "open this file with another program unless you trust its source."
+                f"the pickle asks for {full[:160]}, which data of graphs does not use; only numpy "
+                "arrays, CSR matrices and lists of neighbours are read. Do not open this file with "
+                "another program unless you trust its source."
             )
-        return _NAMES[module, name]
+        return _NAMES[full]
 
 
 def _pickle(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from jaxgraph import transforms
 from jaxgraph.datasets.edge_keys import Rows
 from jaxgraph.datasets.file_rows import FileRows, npy_rows
 from jaxgraph.external.limits import Amounts
+from jaxgraph.external.request import Request
 from jaxgraph.external.splitting import add_by_part
 from jaxgraph.external.work import StepFiles, Work
 from jaxgraph.graph import Graph
@@ -100,31 +101,18 @@ class NodeFiles:
 
 def split_nodes(
     work: Work,
+    request: Request,
     arrays: Mapping[str, Rows],
     part: np.ndarray,
-    num_parts: int,
     amounts: Amounts,
-    *,
-    normalize: bool,
     on_progress: Callable[[int, int], object],
 ) -> NodeFiles:
     """Writes the rows of every node to the file of its part.
 
-    Args:
-      work: the folder of the run.
-      arrays: [num_nodes, ...] by the names of fields of `Graph`.
-      part: the part of each node.
-      num_parts: number of parts.
-      amounts: bytes that are read at once.
-      normalize: whether each node's features are divided by their sum.
-      on_progress: called with the nodes that are done, and all.
-
-    Returns:
-      The files.
-
     Raises:
       ValueError: an array does not fit a graph, as `Graph` says.
     """
+    num_parts = request.num_parts
 
     def make(files: StepFiles) -> dict[str, Any]:
         step = amounts.rows(2 * row_bytes(arrays)) if arrays else len(part)
@@ -133,7 +121,7 @@ def split_nodes(
             stop = min(first + step, len(part))
             block = {name: rows[first:stop] for name, rows in arrays.items()}
             try:
-                block = _checked(block, stop - first, normalize=normalize)
+                block = _checked(block, stop - first, normalize=request.normalize)
             except ValueError as error:
                 raise ValueError(f"nodes {first} to {stop - 1}: {error}") from error
             add_by_part(files, block, part[first:stop], num_parts)

@@ -7,24 +7,22 @@ import hashlib
 import os
 import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 
 from jaxgraph import byte_amounts
-from jaxgraph.datasets.edge_keys import Rows
 from jaxgraph.datasets.edge_list import naming
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError
-from jaxgraph.datasets.node_ids import Numbering
 from jaxgraph.external.limits import Amounts, amounts_of, check_limit
-from jaxgraph.external.node_files import NodeFiles, row_bytes, split_nodes
-from jaxgraph.external.ordering import NodeFacts, OrderedFiles, count_nodes, order_parts
+from jaxgraph.external.node_files import row_bytes, split_nodes
+from jaxgraph.external.ordering import count_nodes, order_parts
 from jaxgraph.external.part_source import FileParts
 from jaxgraph.external.request import Request
 from jaxgraph.external.sources import Found, files_of, number_source, read_source
-from jaxgraph.external.splitting import Buckets, assign, split_edges, without_repeats
+from jaxgraph.external.splitting import assign, split_edges, without_repeats
 from jaxgraph.external.work import Work
 from jaxgraph.graph_facts import GraphFacts
 from jaxgraph.layout.index_range import check_sizes
@@ -96,7 +94,7 @@ def partition_file(
         work = Work(root / name)
         work.folder.mkdir(exist_ok=True)
         with alone_in(work.folder):
-            return _Run(request, root, work, amounts, on_progress).parts(dataset, split)
+            return _parts(request, work, amounts, on_progress, dataset=dataset, split=split)
     except (AmbiguousFileError, BrokenFileError):
         # The mended file, or another option, is another request: nothing would continue from this.
         shutil.rmtree(root if is_new else root / name, ignore_errors=True)
@@ -135,128 +133,81 @@ def _fingerprint(request: Request) -> str:
     return hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """One run over the steps of a request."""
+def _parts(
+    request: Request, work: Work, amounts: Amounts, on_progress: Progress, **told: str | None
+) -> Partitioned:
+    """Makes the parts of a request; `told` are facts for reports."""
 
-    request: Request
-    root: Path
-    work: Work
-    amounts: Amounts
-    on_progress: Progress
+    def progress(step: str) -> Callable[[int, int], object]:
+        return partial(on_progress, step)
 
-    def parts(self, dataset: str | None, split: str | None) -> Partitioned:
-        """Makes the parts."""
-        request, amounts = self.request, self.amounts
-        with naming(request.source):
-            found = read_source(self.work, request, amounts, self._progress("read"))
-            self._progress("number")(0, 0)
-            numbering = number_source(self.work, request, found, amounts)
-            check_sizes({"num_nodes": numbering.num_nodes})
-            self._check_data(found, numbering.num_nodes)
-            part = assign(request, found.edges, numbering, amounts.edges)
-            buckets = self._buckets(found, numbering, part)
-        nodes = dict(found.nodes)
-        names = numbering.names
-        del numbering
-        counts = np.bincount(part, minlength=request.num_parts)
-        widest = row_bytes(nodes) * int(counts.max())
-        check_limit(amounts.limit, len(part), list(buckets.counts), widest)
-        facts = count_nodes(buckets, part, amounts.edges)
-        of_nodes = self._split_nodes(nodes, part, facts)
-        of_parts = self._progress("order")
-        ordered = order_parts(self.work, buckets, facts.order, request.mode, of_parts)
-        return self._written(found, facts, buckets, of_nodes, ordered, names, dataset, split)
-
-    def _progress(self, step: str) -> Callable[[int, int], object]:
-        return lambda done, total: self.on_progress(step, done, total)
-
-    def _check_data(self, found: Found, num_nodes: int) -> None:
-        for name, rows in found.nodes.items():
-            if rows.shape[0] != num_nodes:
-                raise ValueError(
-                    f"{name}: has {rows.shape[0]} rows, and the graph {num_nodes} nodes; expected "
-                    "one for each"
-                )
-        if self.request.undirected and found.edges.data:
-            raise ValueError(
-                f"undirected: edges have {', '.join(found.edges.data)}, which two equal edges may "
-                "contradict; drop them with ignore_edge_data (--ignore-edge-data)"
-            )
-
-    def _buckets(self, found: Found, numbering: Numbering, part: np.ndarray) -> Buckets:
-        request = self.request
+    with naming(request.source):
+        found = read_source(work, request, amounts, progress("read"))
+        progress("number")(0, 0)
+        numbering = number_source(work, request, found, amounts)
+        check_sizes({"num_nodes": numbering.num_nodes})
+        _check_data(request, found, numbering.num_nodes)
+        part = assign(request, found.edges, numbering, amounts.edges)
         buckets = split_edges(
-            self.work,
-            found.edges,
-            numbering,
-            part,
-            num_parts=request.num_parts,
-            undirected=request.undirected,
-            chunk=self.amounts.edges,
-            on_progress=self._progress("split"),
+            work, request, found.edges, numbering, part, amounts.edges, progress("split")
         )
-        check_sizes({f"edges that end in part {i}": n for i, n in enumerate(buckets.counts)})
-        if request.undirected:
-            return without_repeats(self.work, buckets, len(part))
-        return buckets
+    check_sizes({f"edges that end in part {i}": n for i, n in enumerate(buckets.counts)})
+    if request.undirected:
+        buckets = without_repeats(work, buckets, len(part))
+    nodes, names = dict(found.nodes), numbering.names
+    del numbering
+    widest = row_bytes(nodes) * int(np.bincount(part).max())
+    check_limit(amounts.limit, len(part), list(buckets.counts), widest)
+    facts = count_nodes(buckets, part, amounts.edges)
+    if request.degree_features:
+        nodes["nodes"] = np.log1p(facts.degrees["in_degree"])[:, None]
+    of_nodes = split_nodes(work, request, nodes, part, amounts, progress("nodes"))
+    ordered = order_parts(work, buckets, facts.order, request.mode, progress("order"))
+    source = FileParts.of(request.mode, ordered, buckets, of_nodes, facts)
+    folder = write_source(
+        source,
+        work.folder.parent,
+        _graph_facts(request, source, told),
+        node_names=names,
+        on_part=lambda index: on_progress("write", index + 1, request.num_parts),
+    )
+    extents = np.diff(facts.order.part_ptr), np.asarray(buckets.counts)
+    labelled = np.asarray(of_nodes.facts["labelled"])
+    report = report_of_counts(request.method, *extents, labelled, source.halo, facts.edge_cut)
+    return Partitioned(folder, report)
 
-    def _split_nodes(self, nodes: dict[str, Rows], part: np.ndarray, facts: NodeFacts) -> NodeFiles:
-        if self.request.degree_features:
-            degrees = np.log1p(facts.degrees["in_degree"])[:, None]
-            nodes = {**nodes, "nodes": degrees}
-        return split_nodes(
-            self.work,
-            nodes,
-            part,
-            self.request.num_parts,
-            self.amounts,
-            normalize=self.request.normalize,
-            on_progress=self._progress("nodes"),
+
+def _check_data(request: Request, found: Found, num_nodes: int) -> None:
+    for name, rows in found.nodes.items():
+        if rows.shape[0] != num_nodes:
+            raise ValueError(
+                f"{name}: has {rows.shape[0]} rows, and the graph {num_nodes} nodes; expected "
+                "one for each"
+            )
+    if request.undirected and found.edges.data:
+        raise ValueError(
+            f"undirected: edges have {', '.join(found.edges.data)}, which two equal edges may "
+            "contradict; drop them with ignore_edge_data (--ignore-edge-data)"
         )
 
-    def _written(
-        self,
-        found: Found,
-        facts: NodeFacts,
-        buckets: Buckets,
-        nodes: NodeFiles,
-        ordered: OrderedFiles,
-        names: np.ndarray | None,
-        dataset: str | None,
-        split: str | None,
-    ) -> Partitioned:
-        request, counted = self.request, nodes.facts
-        source = FileParts.of(request.mode, ordered, buckets, nodes, facts)
-        manifest = source.manifest
-        of_classes = counted.get("train_class_counts")
-        if of_classes is not None:
-            of_classes = tuple(of_classes + [0] * (manifest.num_classes - len(of_classes)))
-        of_graph = GraphFacts(
-            name=request.name or request.source.name.split(".")[0],
-            num_nodes=len(facts.order.part),
-            num_edges=sum(buckets.counts),
-            num_features=nodes.kinds["nodes"][0][0] if "nodes" in nodes.kinds else 0,
-            num_classes=manifest.num_classes,
-            multilabel=manifest.multilabel,
-            edge_features=buckets.data["edges"][0][0] if "edges" in buckets.data else 0,
-            mean_log_degree=facts.mean_log_degree,
-            splits=counted["splits"],
-            train_class_counts=of_classes,
-            dataset=dataset,
-            normalized=request.normalize and "nodes" in nodes.kinds,
-            split=split,
-        )
-        progress, parts = self._progress("write"), request.num_parts
-        folder = write_source(
-            source,
-            self.root,
-            of_graph,
-            node_names=names,
-            on_part=lambda index: progress(index + 1, parts),
-        )
-        extents = np.diff(facts.order.part_ptr), np.asarray(buckets.counts)
-        labelled = np.asarray(counted["labelled"])
-        halo = source.halo
-        report = report_of_counts(request.method, *extents, labelled, halo, facts.edge_cut)
-        return Partitioned(folder, report)
+
+def _graph_facts(request: Request, source: FileParts, told: Mapping[str, str | None]) -> GraphFacts:
+    manifest, nodes = source.manifest, source.nodes
+    of_classes = nodes.facts.get("train_class_counts")
+    if of_classes is not None:
+        of_classes = tuple(of_classes + [0] * (manifest.num_classes - len(of_classes)))
+    of_edges = source.buckets.data
+    return GraphFacts(
+        name=request.name or request.source.name.split(".")[0],
+        num_nodes=len(source.order.part),
+        num_edges=sum(source.buckets.counts),
+        num_features=nodes.kinds["nodes"][0][0] if "nodes" in nodes.kinds else 0,
+        num_classes=manifest.num_classes,
+        multilabel=manifest.multilabel,
+        edge_features=of_edges["edges"][0][0] if "edges" in of_edges else 0,
+        mean_log_degree=source.facts.mean_log_degree,
+        splits=nodes.facts["splits"],
+        train_class_counts=of_classes,
+        normalized=request.normalize and "nodes" in nodes.kinds,
+        **told,
+    )

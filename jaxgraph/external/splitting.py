@@ -94,33 +94,19 @@ def assign(request: Request, edges: StoredEdges, numbering: Numbering, chunk: in
 
 def split_edges(
     work: Work,
+    request: Request,
     edges: StoredEdges,
     numbering: Numbering,
     part: np.ndarray,
-    *,
-    num_parts: int,
-    undirected: bool,
     chunk: int,
     on_progress: Callable[[int, int], object],
 ) -> Buckets:
     """Writes every edge to the file of the part that it ends in.
 
-    Args:
-      work: the folder of the run.
-      edges: all edges.
-      numbering: the rows of their keys.
-      part: the part of each node.
-      num_parts: number of parts.
-      undirected: whether the reverse of every edge is added.
-      chunk: edges that are read at once.
-      on_progress: called with the edges that are done, and all.
-
-    Returns:
-      The edges by part.
-
     Raises:
       BrokenFileError: an edge has an unknown node.
     """
+    num_parts = request.num_parts
 
     def make(files: StepFiles) -> dict[str, Any]:
         counts = np.zeros(num_parts, np.int64)
@@ -129,7 +115,7 @@ def split_edges(
             keys = edges.ends.read(first, stop)
             senders, receivers = (_rows(edges, numbering, each, first) for each in keys)
             arrays = {"senders": senders, "receivers": receivers}
-            if undirected:
+            if request.undirected:
                 arrays = {
                     "senders": np.concatenate([senders, receivers]),
                     "receivers": np.concatenate([receivers, senders]),

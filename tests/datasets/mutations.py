@@ -67,54 +67,28 @@ def mutated(rng: Random, content: bytes, kind: str) -> bytes:
 # ---------------------------------------------------------------- bytes
 
 
-def _flip(rng: Random, content: bytes) -> bytes:
-    return _replaced(rng, content, lambda byte: byte ^ (1 << rng.randrange(8)))
-
-
-def _set(rng: Random, content: bytes) -> bytes:
-    return _replaced(rng, content, lambda _: rng.choice((0, 1, 127, 128, 255, rng.randrange(256))))
-
-
-def _replaced(rng: Random, content: bytes, change: Callable[[int], int]) -> bytes:
+def _byte(rng: Random, content: bytes) -> bytes:
     if not content:
         return b"\x00"
     changed = bytearray(content)
     place = rng.randrange(len(changed))
-    changed[place] = change(changed[place])
+    flipped = changed[place] ^ (1 << rng.randrange(8))
+    changed[place] = rng.choice((flipped, flipped, 0, 1, 127, 128, 255, rng.randrange(256)))
     return bytes(changed)
 
 
 def _span(rng: Random, content: bytes) -> tuple[int, int]:
     first = rng.randrange(len(content) + 1)
-    return first, min(
-        len(content), first + int(rng.choice((1, 2, 4, 8, 64, 512)) * rng.random()) + 1
-    )
-
-
-def _swap(rng: Random, content: bytes) -> bytes:
-    (a, b), (c, d) = sorted((_span(rng, content), _span(rng, content)))
-    if b > c:
-        return content
-    return content[:a] + content[c:d] + content[b:c] + content[a:b] + content[d:]
-
-
-def _insert(rng: Random, content: bytes) -> bytes:
-    place = rng.randrange(len(content) + 1)
-    return content[:place] + rng.randbytes(rng.choice((1, 2, 4, 8, 100))) + content[place:]
-
-
-def _delete(rng: Random, content: bytes) -> bytes:
-    first, stop = _span(rng, content)
-    return content[:first] + content[stop:]
-
-
-def _truncate(rng: Random, content: bytes) -> bytes:
-    return content[: rng.randrange(len(content) + 1)]
+    longest = int(rng.choice((1, 2, 4, 8, 64, 512)) * rng.random()) + 1
+    return first, min(len(content), first + longest)
 
 
 def _splice(rng: Random, content: bytes) -> bytes:
-    (a, b), (c, d) = _span(rng, content), _span(rng, content)
-    return content[:a] + content[c:d] * rng.choice((1, 1, 3)) + content[b:]
+    """Inserts, deletes, replaces or repeats some bytes, or ends the file there."""
+    (first, stop), (start, end) = _span(rng, content), _span(rng, content)
+    some = content[start:end]
+    middle = rng.choice((b"", some, some * 3, rng.randbytes(rng.choice((1, 2, 4, 8, 100)))))
+    return content[:first] + middle + content[rng.choice((first, stop, stop, len(content))) :]
 
 
 def _large(rng: Random, content: bytes) -> bytes:
@@ -127,7 +101,7 @@ def _large(rng: Random, content: bytes) -> bytes:
     return content[:place] + value.to_bytes(size, order) + content[place + size :]
 
 
-_OF_BYTES = (_flip, _set, _swap, _insert, _delete, _truncate, _splice, _large)
+_OF_BYTES = (_byte, _byte, _splice, _splice, _splice, _large)
 
 
 def _bytes(rng: Random, content: bytes) -> bytes:
@@ -290,7 +264,7 @@ def _variable(rng: Random, content: bytes) -> bytes:
 
 
 def _near_the_start(rng: Random, content: bytes) -> bytes:
-    return rng.choice((_large, _flip, _set))(rng, content[:96]) + content[96:]
+    return rng.choice((_large, _byte))(rng, content[:96]) + content[96:]
 
 
 def _unpacked(rng: Random, content: bytes) -> bytes:

@@ -1,5 +1,6 @@
 """Properties of a graph's edges and masks that the tests of data sets check."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,3 +49,19 @@ def mask_sizes(graph: Graph) -> list[int]:
     """Returns the numbers of training, validation and test nodes."""
     masks = (graph.train_mask, graph.val_mask, graph.test_mask)
     return [int(present(mask).sum()) for mask in masks]
+
+
+def check_published(graph: Graph, published: Mapping[str, Any]) -> None:
+    """Compares a graph of undirected edges with published counts."""
+    self_loops = published.get("self_loops", 0)
+    assert graph.num_nodes == published["nodes"]
+    assert graph.num_edges == 2 * published["edges"] + self_loops
+    assert (num_self_loops(graph), num_repeated_edges(graph)) == (self_loops, 0)
+    assert is_symmetric(graph)
+    assert graph.in_degrees().max() == published["max_degree"]
+    sizes = component_sizes(graph)
+    assert (len(sizes), sizes[0]) == published["components"]
+    assert mask_sizes(graph) == published["masks"]
+    if "classes" in published:
+        labels = present(graph.labels)
+        assert np.bincount(labels[labels >= 0]).tolist() == published["classes"]

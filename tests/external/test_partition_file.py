@@ -18,6 +18,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
 from jaxgraph.parallel import write_parts
 from jaxgraph.partition import Partition, partition, report
+from tests.datasets.test_ogb import LABELS, write_binary_form, write_csv, write_text_form
 from tests.external.folders import SMALL, contents, in_small_chunks
 
 NODES, EDGES = 150, 1100
@@ -219,48 +220,18 @@ def test_given_ids_order_the_rows_of_node_data(kind: str, tmp_path: Path):
     assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
 
 
-@pytest.mark.parametrize("form", ["text", "binary"])
+@pytest.mark.parametrize("write", [write_text_form, write_binary_form])
 @pytest.mark.parametrize("undirected", [False, True])
-def test_folders_of_the_open_graph_benchmark(form: str, undirected: bool, tmp_path: Path):
-    folder = ogb_folder(tmp_path / "ogbn_small", form)
+def test_folders_of_the_open_graph_benchmark(write: Any, undirected: bool, tmp_path: Path):
+    of_edges = np.arange(8, dtype=np.float32).reshape(4, 2)
+    folder = write(tmp_path / "ogbn_small", labels=LABELS, edge_feat=of_edges)
+    if write is write_text_form:
+        write_csv(folder / "raw" / "edge-feat.csv.gz", of_edges)
     graph = datasets.read_ogb_folder(folder, undirected=False)
+    assert graph.edges is not None
     if undirected:
         graph = transforms.to_undirected(graph.replace(edges=None))
     request = Request(
         source=folder, num_parts=3, undirected=undirected, ignore_edge_data=undirected
     )
     assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
-
-
-def ogb_folder(folder: Path, form: str) -> Path:
-    """A small folder in either form, with features of nodes and edges."""
-    rng, raw, split = np.random.default_rng(9), folder / "raw", folder / "split" / "time"
-    raw.mkdir(parents=True)
-    split.mkdir(parents=True)
-    ends, features, of_edges = pairs(9), rng.random((NODES, 5)), rng.random((EDGES, 2))
-    labels = np.where(rng.random(NODES) < 0.1, np.nan, rng.integers(0, 4, NODES))[:, None]
-    known = np.flatnonzero(~np.isnan(labels[:, 0]))
-
-    def text(path: Path, values: np.ndarray) -> None:
-        lines = "\n".join(",".join(map(repr, row)) for row in values.tolist())
-        path.write_bytes(gzip.compress(lines.encode()))
-
-    for name, some in zip(("train", "valid", "test"), np.array_split(known, 3), strict=True):
-        text(split / f"{name}.csv.gz", some[:, None])
-    if form == "binary":
-        np.savez_compressed(
-            raw / "data.npz",
-            edge_index=ends.T,
-            node_feat=features.astype(np.float32),
-            edge_feat=of_edges.astype(np.float32),
-            num_nodes_list=np.array([NODES]),
-            num_edges_list=np.array([EDGES]),
-        )
-        np.savez_compressed(raw / "node-label.npz", node_label=labels)
-        return folder
-    for name, values in {"edge": ends, "node-feat": features, "edge-feat": of_edges}.items():
-        text(raw / f"{name}.csv.gz", values)
-    for name, count in {"node": NODES, "edge": EDGES}.items():
-        text(raw / f"num-{name}-list.csv.gz", np.array([[count]]))
-    text(raw / "node-label.csv.gz", labels)
-    return folder
