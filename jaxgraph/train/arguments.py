@@ -140,7 +140,14 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
             f"model is {kind_of(model)}; expected a flax.nnx.Module instance that is called as "
             f"model(shard, x, key=key, train=train). {_ORDER}"
         )
-    _check_call(model)
+    try:
+        inspect.signature(model.__call__).bind(None, None, key=None, train=False)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"model: a {type(model).__name__} cannot be called as model(shard, x, key=key, "
+            f"train=train) ({error}). Add key=None and train=False: "
+            "def __call__(self, shard, x, key=None, train=False)"
+        ) from error
     if jax.tree.leaves(nnx.state(model, nnx.RngState)):
         raise ValueError(
             "the model holds a random stream (nnx.Rngs, as nnx.Dropout keeps it), which would draw "
@@ -167,21 +174,6 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
         )
 
 
-def _check_call(model: Any) -> None:
-    try:
-        signature = inspect.signature(model.__call__)
-    except (TypeError, ValueError):  # it has none
-        return
-    try:
-        signature.bind(None, None, key=None, train=False)
-    except TypeError as error:
-        raise ValueError(
-            f"model: {type(model).__name__}.__call__{signature} cannot be called as model(shard, "
-            f"x, key=key, train=train) ({error}). Add key=None and train=False: "
-            "def __call__(self, shard, x, key=None, train=False)"
-        ) from error
-
-
 def _is_variable(part: Any) -> bool:
     return isinstance(part, nnx.Variable)
 
@@ -196,15 +188,11 @@ def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
     Raises:
       ValueError: it is not of optax, or needs more than the gradient, the parameters and the loss.
     """
-    if isinstance(optimizer, nnx.Optimizer):
-        raise ValueError(
-            "optimizer is an nnx.Optimizer, which keeps its state in itself; pass the "
-            "transformation of optax that it was made of, such as optax.adam(1e-2)"
-        )
     if not isinstance(optimizer, optax.GradientTransformation):
         raise ValueError(
             f"optimizer is {kind_of(optimizer)}; expected a transformation of optax, such as "
-            f"optax.adam(1e-2). {_ORDER}"
+            "optax.adam(1e-2). Of an nnx.Optimizer, which holds one, pass the transformation of "
+            f"optax that it was made of. {_ORDER}"
         )
     optimizer = optax.with_extra_args_support(optimizer)
 

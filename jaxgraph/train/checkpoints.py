@@ -251,8 +251,6 @@ def saving_of(
 @contextmanager
 def _alone_in(folder: Path, *, resume: bool) -> Iterator[None]:
     """Makes the folder of a run, and keeps it from other runs while the context lasts."""
-    if not folder.parent.is_dir():
-        raise ValueError(f"{folder}: there is no folder {folder.parent}; make it first")
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:

@@ -22,6 +22,7 @@ from jaxgraph.train.state import (
     LEARNERS,
     TrainState,
     abstract_state,
+    as_shape,
     replicate,
     replicated_shape,
     shardings,
@@ -38,7 +39,6 @@ __all__ = [
     "epoch_key",
     "first_kept",
     "programs_of",
-    "with_sharding",
 ]
 
 
@@ -150,9 +150,9 @@ class EpochProgram:
         else:
             steps = [programs.step.lower(state, self.graphs[i], key) for i in self._trained()]
             passes = [programs.evaluate.lower(state, graph) for graph in self.graphs]
-            placed = partial(with_sharding, NamedSharding(first.mesh, PartitionSpec()))
-            sums = [placed(each.out_info[1]) for each in steps]
-            evaluated = [placed(each.out_info) for each in passes]
+            found = [each.out_info[1] for each in steps], [each.out_info for each in passes]
+            replicated = NamedSharding(first.mesh, PartitionSpec())
+            sums, evaluated = jax.tree.map(lambda leaf: as_shape(leaf, replicated), found)
             choice = programs.choose.lower(state, kept, first, sums, evaluated, last)
             lowered = [*steps, *passes, choice]
         compiled = tuple(each.compile() for each in lowered)
@@ -280,10 +280,3 @@ def _graph_key(key: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
 def epoch_key(key: jax.Array, epoch: jax.Array) -> jax.Array:
     """The random key of an epoch."""
     return jax.random.fold_in(key, epoch)
-
-
-def with_sharding(sharding: Any, types: Any) -> Any:
-    """The shapes of a tree of arrays or types, with one sharding."""
-    return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), types
-    )

@@ -73,7 +73,7 @@ def evaluate(
     task = checked_task(task)
     graphs = checked_graphs(sharded, task)
     check_model(model, graphs)
-    split = placed_model(model, graphs[0])
+    split = place_variables(split_model(model), graphs[0])
     sums = [
         evaluation_function(graph, split, task)(*split[1:])
         if isinstance(graph, StreamedGraph)
@@ -107,7 +107,7 @@ def predict(model: nnx.Module, sharded: Graph | ShardedGraph) -> np.ndarray:
     """
     sharded = checked_graph(sharded)
     check_model(model, (sharded,))
-    split = placed_model(model, sharded)
+    split = place_variables(split_model(model), sharded)
     if isinstance(sharded, StreamedGraph):
         return in_order(*streamed_outputs(sharded, split), sharded.num_nodes)
     return gather_rows(_outputs(split, sharded), sharded)
@@ -128,9 +128,7 @@ def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Co
     """
     sharded = checked_graph(sharded, abstract=True)
     check_model(model, (sharded,))
-    graphdef, *variables = split_model(model)
-    split = Split(graphdef, *(abstract_variables(each, sharded) for each in variables))
-    return _outputs.lower(split, sharded).compile()
+    return _outputs.lower(abstract_variables(split_model(model), sharded), sharded).compile()
 
 
 @LatestPrograms
@@ -144,9 +142,3 @@ _evaluation_sums = LatestPrograms(evaluation_sums, static_argnums=(2,))
 @partial(jax.jit, static_argnames="task")
 def _metrics(sums: list[Mapping[str, Sums]], task: Task) -> dict[str, Mapping[str, jax.Array]]:
     return {split: task.metrics(values) for split, values in add_sums(sums).items()}
-
-
-def placed_model(model: nnx.Module, sharded: ShardedGraph) -> Split:
-    """A model with its variables on the devices of a graph."""
-    graphdef, *variables = split_model(model)
-    return Split(graphdef, *(place_variables(each, sharded) for each in variables))

@@ -31,12 +31,11 @@ from jaxgraph.train.arguments import (
 from jaxgraph.train.checkpoints import Checkpoints, Saving, saving_of
 from jaxgraph.train.epoch import EpochProgram
 from jaxgraph.train.fit_state import FitState, abstract_fit_state, checked_fit_state
-from jaxgraph.train.for_run import with_policy, within_limit
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.measured import Measuring, Watch
 from jaxgraph.train.optimizers import EvalParams
-from jaxgraph.train.run import LossError, Progress, Run, epochs_of
-from jaxgraph.train.state import random_key, restore
+from jaxgraph.train.run import LossError, Progress, Run, epochs_of, with_policy, within_limit
+from jaxgraph.train.state import as_shape, random_key, restore
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 
@@ -208,7 +207,7 @@ def fit(
         if policy is not None:
             of_run = with_policy(model, policy)
         elif limit is not None and not graphs[0].is_streamed:
-            shapes = jax.tree.map(_shape, graphs)
+            shapes = jax.tree.map(lambda leaf: as_shape(leaf, leaf.sharding), graphs)
             shapes = with_aggregates(model, shapes, epochs) if aggregate_once else shapes
             of_run, memory_plan = within_limit(
                 *(limit, model, shapes, optimizer),
@@ -315,7 +314,3 @@ def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> Non
         raise ValueError(
             f"seed is {seed}, and the state continues a run of another seed; leave seed out"
         )
-
-
-def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)

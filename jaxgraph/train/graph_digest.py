@@ -124,12 +124,8 @@ def _of_features(
     if isinstance(features, FeatureColumns):
         ids, mask = column_nodes
         of_nodes = np.where(mask, _random(ids), np.uint64(0))
-        fewer, longer = divmod(features.num_features, features.groups)
         width, first = features.num_features, int(features.offset)
-        held = fewer + (first < longer * (fewer + 1))
-        features = features.values
-        # The last column may be padding.
-        features = features if isinstance(features, SparseFeatures) else features[:, :held]
+        features = features.values  # Columns of padding are 0, and add nothing.
     if isinstance(features, SparseFeatures):
         rows = features.by_row
         numbers = of_nodes[rows.ends] * _random(rows.edges.neighbors + first)

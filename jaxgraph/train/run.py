@@ -1,13 +1,13 @@
-"""A run of training: its constants, its progress, and its epochs."""
+"""A run of training: its constants and the policy of its model, its progress, and its epochs."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,13 @@ import numpy as np
 import optax
 from flax import nnx
 
+from jaxgraph.kinds import kind_of
+from jaxgraph.layers import RematPolicy
+from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.train.aggregates import StreamedAggregate, with_aggregates
-from jaxgraph.train.epoch import EpochProgram, Kept, Outcome, first_kept
+from jaxgraph.train.epoch import EpochProgram, Kept, Outcome, abstract_arguments, first_kept
 from jaxgraph.train.evaluation import as_numbers
 from jaxgraph.train.fit_state import FitState, collected, place_fit_state
 from jaxgraph.train.history import EpochRecord
@@ -27,7 +30,10 @@ from jaxgraph.train.state import TrainState, abstract_state, initial_state, rand
 from jaxgraph.train.step import Learner
 from jaxgraph.train.streamed_epoch import StreamedEpoch, needs_of
 
-__all__ = ["LossError", "Progress", "Run", "epochs_of"]
+if TYPE_CHECKING:
+    from jaxgraph.planner.policy_search import MemoryPlan
+
+__all__ = ["LossError", "Progress", "Run", "epochs_of", "with_policy", "within_limit"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,3 +217,54 @@ def _first_spoiled(params: nnx.State) -> str:
 @jax.jit
 def _are_finite(leaves: list[list[jax.Array]]) -> list[jax.Array]:
     return [jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in each])) for each in leaves]
+
+
+def with_policy(model: nnx.Module, policy: Sequence[RematPolicy]) -> nnx.Module:
+    """The model, with the same variables and the policy of a plan."""
+    if not isinstance(model, Stack):
+        raise ValueError(
+            f"the plan has policies of layers, and model is {kind_of(model)}, which has none; "
+            "expected a jaxgraph.nn.Stack, such as the one that the plan was made for"
+        )
+    return model.with_policy(policy)
+
+
+def within_limit(
+    limit: int,
+    model: nnx.Module,
+    graphs: tuple[ShardedGraph, ...],
+    optimizer: optax.GradientTransformation,
+    program_of: Callable[[nnx.Module], EpochProgram],
+) -> tuple[nnx.Module, MemoryPlan]:
+    """The model with the cheapest policy under which an epoch fits, and the plan; reads no data.
+
+    Args:
+      limit: bytes of one device.
+      model, optimizer: of the run.
+      graphs: shapes, with shardings.
+      program_of: an epoch of a model on them.
+
+    Raises:
+      ValueError: nothing fits: the message names the least that works.
+    """
+    # The one place where training reaches up: the planner compiles steps of training.
+    from jaxgraph.planner.policy_search import Needed, cheapest_fitting
+
+    arguments = abstract_arguments(model, optimizer, graphs[0])
+    resident = sum(map(_bytes, jax.tree.leaves((arguments[:2], graphs))))
+
+    def needs(model: nnx.Module) -> Needed:
+        found: list[Any] = [p.memory_analysis() for p in program_of(model).compile(*arguments)]
+        most = max(
+            each.output_size_in_bytes - each.alias_size_in_bytes + each.temp_size_in_bytes
+            for each in found
+        )
+        return Needed(resident, most, max(each.host_temp_size_in_bytes for each in found))
+
+    return cheapest_fitting(model, graphs[0], limit, needs)
+
+
+def _bytes(leaf: jax.ShapeDtypeStruct) -> int:
+    """Of one device."""
+    assert leaf.sharding is not None
+    return math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize

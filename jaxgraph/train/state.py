@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix
 from jaxgraph.train.arguments import check_model, check_optimizer, checked_graph
 from jaxgraph.train.latest_programs import LatestPrograms
-from jaxgraph.train.objective import split_model
+from jaxgraph.train.objective import Split, split_model
 from jaxgraph.train.optimizers import Optimizer, comparable
 from pallas_kernels.pytrees import pytree
 
@@ -24,6 +24,7 @@ __all__ = [
     "TrainState",
     "abstract_state",
     "abstract_variables",
+    "as_shape",
     "initial_state",
     "place_variables",
     "random_key",
@@ -72,10 +73,9 @@ def initial_state(
     sharded = checked_graph(sharded)
     check_model(model, (sharded,))
     check_optimizer(optimizer, model)
-    _, params, statistics = split_model(model)
-    params = place_variables(params, sharded)
+    _, params, statistics = place_variables(split_model(model), sharded)
     optimizer_state = _fresh(comparable(optimizer))(params, sharded)
-    return TrainState(params, place_variables(statistics, sharded), optimizer_state)
+    return TrainState(params, statistics, optimizer_state)
 
 
 @lru_cache(maxsize=LEARNERS)
@@ -128,28 +128,29 @@ def abstract_state(
     model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph
 ) -> TrainState:
     """Returns `initial_state` as shapes: its leaves are `jax.ShapeDtypeStruct` with shardings."""
-    _, params, statistics = split_model(model)
-    params, statistics = (abstract_variables(v, sharded) for v in (params, statistics))
-    optimizer_state = _with_shardings(jax.eval_shape(optimizer.init, params), sharded)
-    return TrainState(params, statistics, optimizer_state)
+    _, params, statistics = abstract_variables(split_model(model), sharded)
+    optimizer_state: Any = jax.eval_shape(optimizer.init, params)
+    of_leaves = shardings(optimizer_state, sharded)
+    return TrainState(params, statistics, jax.tree.map(as_shape, optimizer_state, of_leaves))
 
 
-def abstract_variables(variables: nnx.State, sharded: ShardedGraph) -> nnx.State:
+def abstract_variables(model: Split, sharded: ShardedGraph) -> Split:
     """Returns the result of `place_variables` as shapes with shardings."""
-    return _with_shardings(place_rows(_shapes(variables), sharded), sharded)
+    placed = place_rows(jax.tree.map(as_shape, model), sharded)
+    return jax.tree.map(as_shape, placed, shardings(placed, sharded))
 
 
-def place_variables(variables: nnx.State, sharded: ShardedGraph) -> nnx.State:
+def place_variables(model: Split, sharded: ShardedGraph) -> Split:
     """Copies variables to the devices of a graph, and rows of nodes to the shards of their nodes.
 
     Args:
-      variables: a model's, in the graph's order if they have a row per node.
+      model: with variables in the graph's order if they have a row per node.
       sharded: the graph.
 
     Returns:
-      The variables, replicated or split over the shards.
+      The model, with variables replicated or split over the shards.
     """
-    placed = place_rows(variables, sharded)
+    placed = place_rows(model, sharded)
     of_leaves = shardings(placed, sharded)
     # Copied: a replicated array may share the model's own memory on one device, and a step that
     # donates its state must not reuse that.
@@ -187,13 +188,6 @@ def _copies(tree: Pytree) -> Pytree:
     return jax.tree.map(jnp.copy, tree)
 
 
-def _shapes(tree: Pytree) -> Pytree:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
-
-
-def _with_shardings(tree: Pytree, sharded: ShardedGraph) -> Pytree:
-    return jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        tree,
-        shardings(tree, sharded),
-    )
+def as_shape(leaf: Any, sharding: Any = None) -> Any:
+    """The shape and the type of an array, with a sharding."""
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)

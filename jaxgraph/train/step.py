@@ -19,13 +19,13 @@ from jaxgraph.train.arguments import (
     checked_graph,
     checked_task,
 )
-from jaxgraph.train.evaluation import placed_model
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import Split, gradients, split_model
 from jaxgraph.train.optimizers import EvalParams, Optimizer, comparable
 from jaxgraph.train.state import (
     TrainState,
     abstract_state,
+    place_variables,
     random_key,
     shardings,
 )
@@ -224,7 +224,7 @@ def loss_and_grad(
     sharded = checked_graph(sharded, task, train=True)
     check_model(model, (sharded,))
     key = random_key(checked_seed("seed", seed), sharded)
-    split = placed_model(model, sharded)
+    split = place_variables(split_model(model), sharded)
     if isinstance(sharded, StreamedGraph):
         loss, *_, grads = streamed_gradient(sharded, split, key, task, bool(train))
         return loss, grads

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 
 import jax
 import numpy as np
@@ -20,9 +19,8 @@ from jaxgraph.train.epoch import (
     abstract_arguments,
     epoch_key,
     programs_of,
-    with_sharding,
 )
-from jaxgraph.train.state import TrainState, replicate, replicated_shape
+from jaxgraph.train.state import TrainState, as_shape, replicate, replicated_shape
 from jaxgraph.train.step import Learner
 from jaxgraph.train.streamed import evaluation_function, gradient_function
 
@@ -56,12 +54,13 @@ class StreamedEpoch(EpochProgram):
         graph, programs = self._graph, programs_of(self.learner)
         self.needs(state, kept, key)
         gradient, evaluation = self._functions(state, key)
-        placed = partial(with_sharding, gradient.executables.shared)
+        replicated = gradient.executables.shared
+        found = gradient.result_types, state.params, evaluation.result_types
+        values, grads, evaluated = jax.tree.map(lambda leaf: as_shape(leaf, replicated), found)
         # Beside those that parts visit, too: no epoch compiles any.
         epoch_key.lower(key, replicated_shape(np.int32, graph)).compile()
-        loss, sums, statistics = placed(gradient.result_types)
-        programs.update.lower(state, graph, loss, statistics, placed(state.params)).compile()
-        evaluated = placed(evaluation.result_types)
+        loss, sums, statistics = values
+        programs.update.lower(state, graph, loss, statistics, grads).compile()
         choice = programs.choose.lower(state, kept, graph, [sums], [evaluated], self.restore_best)
         choice.compile()
         graph.parts.threads.start()

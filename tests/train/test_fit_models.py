@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import numpy as np
 import optax
 import pytest
 from flax import nnx
@@ -16,30 +15,21 @@ from tests.train.small_model import CLASSES, FEATURES, on_devices, small_graph
 OPTIMIZER = optax.adam(0.01)
 
 
-class Embedded(nnx.Module):
-    """A model for a graph without features."""
+class Both(nnx.Module):
+    """Features and a row of a table of every node."""
 
     def __init__(self, num_nodes: int) -> None:
-        rngs = nnx.Rngs(0)
-        self.embedding = nn.NodeEmbedding(num_nodes, FEATURES, rngs=rngs)
-        self.model = nn.GCN(FEATURES, 8, CLASSES, rngs=rngs)
+        self.embedding = nn.NodeEmbedding(num_nodes, FEATURES, rngs=nnx.Rngs(0))
+        self.first = nn.GINConv(FEATURES, FEATURES, rngs=nnx.Rngs(1))
+        self.model = nn.GCN(FEATURES, 8, CLASSES, rngs=nnx.Rngs(0))
 
     def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
-        return self.model(shard, self.embedding(shard), key=key, train=train)
+        x = jax.nn.tanh(self.first(shard, x)) + self.embedding(shard)
+        return self.model(shard, x, key=key, train=train)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "GIN",
-        "GATv2",
-        "DeepGCN",
-        "GCN",
-        "GraphSAGE",
-        "GAT",
-    ],
-)
+@pytest.mark.parametrize("name", ["GIN", "GATv2", "DeepGCN", "GCN", "GraphSAGE", "GAT"])
 def test_batch_norm_leaves_adam_no_rounding_to_step_by(name: str) -> None:
     """Compares outputs, not losses, which a bias that the norm cancels does not change."""
     graph, found = small_graph(), []
@@ -68,18 +58,6 @@ def test_devices_that_share_slices_of_features_train_the_same_model() -> None:
     assert_close(found[1], found[0], reduction_length=60)
 
 
-class Both(Embedded):
-    """Features and a row of a table of every node."""
-
-    def __init__(self, num_nodes: int) -> None:
-        super().__init__(num_nodes)
-        self.first = nn.GINConv(FEATURES, FEATURES, rngs=nnx.Rngs(1))
-
-    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
-        x = jax.nn.tanh(self.first(shard, x)) + self.embedding(shard)
-        return self.model(shard, x, key=key, train=train)
-
-
 def test_a_model_that_cannot_start_on_columns_is_named() -> None:
     class Normalised(nnx.Module):
         def __init__(self) -> None:
@@ -96,28 +74,3 @@ def test_a_model_that_cannot_start_on_columns_is_named() -> None:
     wide = nn.GCN(FEATURES + 1, 8, CLASSES, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match=f"in_features={FEATURES + 1}, but the nodes"):
         fit(wide, sharded, OPTIMIZER, epochs=1)
-
-
-@pytest.mark.slow
-def test_embeddings_of_nodes_are_learned_on_any_number_of_devices() -> None:
-    graph = small_graph(nodes=None)
-    models = [Embedded(graph.num_nodes) for _ in range(2)]
-    curves = [
-        fit(model, on_devices(graph, parts), OPTIMIZER, epochs=8, restore_best=False)
-        for model, parts in zip(models, (1, 4), strict=True)
-    ]
-    assert curves[0].loss[-1] < curves[0].loss[0]
-    for name in ("loss", "val_loss"):
-        assert_close(getattr(curves[1], name), getattr(curves[0], name), reduction_length=60)
-    rows = [np.asarray(model.embedding.rows[...]) for model in models]
-    assert_close(rows[1], rows[0], reduction_length=60)
-    assert_close(
-        predict(models[1], on_devices(graph, 2)),
-        predict(models[0], on_devices(graph, 1)),
-        reduction_length=60,
-    )
-
-
-def test_embeddings_of_another_graph_are_refused() -> None:
-    with pytest.raises(ValueError, match="50 rows for 60 nodes"):
-        fit(Embedded(50), on_devices(small_graph(nodes=None), 2), OPTIMIZER, epochs=1)

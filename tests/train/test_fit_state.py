@@ -88,14 +88,6 @@ def test_a_run_continues_on_another_number_of_devices(
         assert_close(found, of_one, reduction_length=NODES)
 
 
-def test_a_state_holds_rows_in_the_order_of_the_graph() -> None:
-    """As they are drawn, where no step changes them."""
-    model, frozen = RowsNet(), optax.sgd(0.0)
-    history = fit(RowsNet(), on_devices(small_graph(), 2), frozen, epochs=1)
-    assert history.state is not None
-    np.testing.assert_array_equal(history.state.params["rows"]["rows"][...], model.rows.rows[...])
-
-
 def test_patience_counts_the_epochs_before(sharded: ShardedGraph) -> None:
     expected_model, model = SmallNet(), SmallNet()
     expected = fit(expected_model, sharded, WILD, epochs=40, patience=3)

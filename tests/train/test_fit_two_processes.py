@@ -53,14 +53,10 @@ def test_streamed_training_is_that_of_devices(found: list[dict[str, Any]]) -> No
 
 
 DIFFERENT = {
-    "epochs": "epochs",
     "seed": "seed",
-    "patience": "patience",
     "optimizer": "optimizer",
-    "optimizer's kind": "optimizer",
     "dropout": "model.dropout",
     "parameters": "initial parameters",
-    "width": "model.second.out_features, initial parameters",
     "task": "task.label_smoothing",
 }
 

@@ -15,7 +15,7 @@ from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.train import compile_train_step, initial_state
+from jaxgraph.train import compile_train_step
 from tests.strategies import NUM_CLASSES
 from tests.training import crooked_graph
 
@@ -55,11 +55,6 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
     jax.clear_caches()
 
 
-def for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_pages, "_WORTHWHILE", 0)
-    jax.clear_caches()
-
-
 @pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize("parts", [1, 2])
@@ -81,26 +76,6 @@ def test_a_large_program_asks_and_takes_no_more_memory(
 )
 def test_small_programs_and_portable_ones_do_not(num_nodes: int, implementation: Any) -> None:
     assert not asks(step_of(sharded_graph(num_nodes, implementation=implementation)))
-
-
-@pytest.mark.slow
-@needs_kernels
-@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GAT"])
-@pytest.mark.parametrize("parts", [1, 2])
-def test_the_same_bits(name: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    sharded, model = sharded_graph(500, parts), make_model(name)
-    found = []
-    for setting in (for_all, without):
-        setting(monkeypatch)
-        program = step_of(sharded, model)
-        assert asks(program) == (setting is for_all)
-        state = initial_state(model, sharded, optax.adam(0.1))
-        losses = []
-        for _ in range(3):
-            state, loss = program(state, sharded, jax.random.key(0))
-            losses.append(loss)
-        found.append((losses, state.params))
-    jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 @needs_kernels

@@ -43,17 +43,6 @@ def test_the_abstract_state_describes_the_real_one(kind: str, name: str) -> None
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
 
 
-def test_rows_of_nodes_are_split_and_everything_else_replicated() -> None:
-    sharded = on_devices(small_graph(), 4)
-    state = initial_state(TableNet(60), sharded, optax.adam(0.1))
-    (table,) = jax.tree.leaves(state.params)
-    assert table.shape == (4 * sharded.manifest.node_rows, 3)
-    assert not table.is_fully_replicated
-    count, first, second = jax.tree.leaves(state.optimizer_state)
-    assert count.is_fully_replicated
-    assert first.sharding == second.sharding == table.sharding
-
-
 @pytest.mark.parametrize("parts", [1, 4])
 def test_the_state_is_no_alias_of_the_model(parts: int) -> None:
     model, sharded = SmallNet(), on_devices(small_graph(), parts)

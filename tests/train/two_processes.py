@@ -76,14 +76,10 @@ def refused(sharded: Any, rank: int) -> dict[str, str]:
     """What `fit` says where the last process has other arguments; each case differs in one."""
     other = rank == PROCESSES - 1
     cases: dict[str, dict[str, Any]] = {
-        "epochs": {"epochs": 3 if other else 2},
         "seed": {"seed": 1 if other else 0},
-        "patience": {"patience": 2 if other else None},
         "optimizer": {"optimizer": optax.adam(0.1 if other else 0.02)},
-        "optimizer's kind": {"optimizer": (optax.adamw if other else optax.adam)(0.1)},
         "dropout": {"model": SmallNet(dropout=0.9 if other else 0.5)},
         "parameters": {"model": SmallNet(seed=rank)},
-        "width": {"model": SmallNet(outputs=4 if other else 3)},
         "task": {"task": NodeClassification(label_smoothing=0.5 if other else 0)},
     }
     found = {}
