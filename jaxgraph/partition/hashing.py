@@ -1,8 +1,11 @@
-"""Hash partitioning: the part of a node from its id alone.
+"""Partitioning without a look at the edges: by the hash of a node's id, or at random.
 
 P3 (section 3.1) partitions nodes "using a random hash partitioner", edges with the node they enter.
 It needs no pass over the graph and no routing table, and any process can compute the owner of any
 node on the fly. The price is the cut: about 1 - 1/num_parts of the edges cross parts.
+
+Hashing balances in expectation only. A shuffled deal makes sizes differ by at most one, but needs
+the list of all nodes at once.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import numpy as np
 
 from jaxgraph.seeds import mix
 
-__all__ = ["hash_assignment"]
+__all__ = ["hash_assignment", "random_assignment"]
 
 
 def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray:
@@ -36,3 +39,19 @@ def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray
     offset = mix(np.array([seed % 2**64], dtype=np.uint64))
     mixed = mix(np.arange(num_nodes, dtype=np.uint64) + offset)
     return (mixed % np.uint64(num_parts)).astype(np.int32)
+
+
+def random_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray:
+    """Deals the nodes, shuffled, to the parts in turn.
+
+    Args:
+        num_nodes: number of nodes.
+        num_parts: number of parts.
+        seed: any integer.
+
+    Returns:
+        int32 [num_nodes], the part of each node; part sizes differ by at most one.
+    """
+    dealt = np.arange(num_nodes, dtype=np.int32) % np.int32(num_parts)
+    np.random.default_rng(seed % 2**64).shuffle(dealt)
+    return dealt

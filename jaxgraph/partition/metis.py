@@ -21,7 +21,6 @@ import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.partition.adjacency import Adjacency, undirected_adjacency
-from jaxgraph.partition.choices import checked_choice
 from jaxgraph.partition.rebalancing import fill_empty_parts, rebalance
 
 __all__ = ["BALANCES", "OBJECTIVES", "metis_assignment"]
@@ -91,11 +90,10 @@ def metis_assignment(
         int32 [num_nodes], the part of each node.
 
     Raises:
-        ValueError: a name is unknown, or balance is "labels" and the graph has no training mask.
+        ValueError: balance is "labels" and the graph has no training mask.
         RuntimeError: METIS crashed, failed, or did not end in time.
     """
-    checked_choice("objective", objective, OBJECTIVES)
-    chosen = _balance(graph, checked_choice("balance", balance, BALANCES))
+    chosen = _balance(graph, balance)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
     if num_parts == graph.num_nodes:

@@ -53,9 +53,8 @@ class NodeCost:
         misses: costs of reading past caches.
 
     Raises:
-        TypeError: a cost is not made of real numbers.
-        ValueError: an array is no vector, their lengths differ, or a cost is negative or not
-            finite.
+        ValueError: an array is no vector of numbers, their lengths differ, or a cost is negative or
+            not finite.
     """
 
     per_node: np.ndarray
@@ -66,16 +65,18 @@ class NodeCost:
     misses: tuple[CacheMisses, ...] = ()
 
     def __post_init__(self) -> None:
-        per_node = _checked_vector("per_node", self.per_node)
+        per_node = _checked("per_node", self.per_node, np.size(self.per_node))
         object.__setattr__(self, "per_node", per_node)
-        for name in ("per_halo_row", "per_padded_row", "per_padded_halo_row", "per_part"):
-            object.__setattr__(self, name, _checked_number(name, getattr(self, name)))
-        misses = []
-        for miss in self.misses:
-            costs = _checked_vector("misses.per_node", miss.per_node)
-            _check_length("misses.per_node", costs, per_node.size)
-            cached = _checked_number("misses.cached_rows", miss.cached_rows)
-            misses.append(CacheMisses(costs, cached))
+        numbers = ("per_halo_row", "per_padded_row", "per_padded_halo_row", "per_part")
+        for name in numbers:
+            if not 0 <= getattr(self, name) < np.inf:
+                raise ValueError(
+                    f"{name}: got {getattr(self, name)}; expected a finite cost of at least 0."
+                )
+        misses = [
+            CacheMisses(_checked("misses.per_node", miss.per_node, per_node.size), miss.cached_rows)
+            for miss in self.misses
+        ]
         object.__setattr__(self, "misses", tuple(misses))
 
     @property
@@ -120,35 +121,31 @@ def checked_node_cost(node_cost: ArrayLike | NodeCost | None, num_nodes: int) ->
         The cost.
 
     Raises:
-        TypeError: a cost is not made of real numbers.
-        ValueError: there is none, it has another length, or is negative or not finite.
+        ValueError: there is none, it has another length, or is no vector of numbers, negative or
+            not finite.
     """
     if node_cost is None:
         raise ValueError(
             "node_cost: method='cost' needs the cost of every node; pass float [num_nodes], such "
             "as 1 + graph.in_degrees(), or jaxgraph.planner.node_cost(model, graph)."
         )
-    cost = node_cost if isinstance(node_cost, NodeCost) else NodeCost(np.asarray(node_cost))
-    if not isinstance(node_cost, NodeCost):
-        refuse_masked("node_cost", node_cost)
-    _check_length("node_cost", cost.per_node, num_nodes)
-    return cost
+    if isinstance(node_cost, NodeCost):
+        _checked("node_cost", node_cost.per_node, num_nodes)
+        return node_cost
+    refuse_masked("node_cost", node_cost)
+    return NodeCost(_checked("node_cost", node_cost, num_nodes))
 
 
-def _check_length(name: str, costs: np.ndarray, num_nodes: int) -> None:
-    if costs.size != num_nodes:
-        raise ValueError(
-            f"{name}: got {costs.size} costs for {num_nodes} nodes; expected one per node."
-        )
-
-
-def _checked_vector(name: str, costs: np.ndarray) -> np.ndarray:
+def _checked(name: str, costs: ArrayLike, count: int) -> np.ndarray:
     array = np.asarray(costs)
-    if array.dtype.kind not in "iufb":
-        raise TypeError(f"{name}: got dtype {array.dtype}; expected real numbers.")
-    if array.ndim != 1:
+    if array.dtype.kind not in "iufb" or array.ndim != 1:
         raise ValueError(
-            f"{name}: got shape {list(array.shape)}; expected [num_nodes], one cost per node."
+            f"{name}: got {array.dtype} {list(array.shape)}; expected real numbers [num_nodes], "
+            "one cost per node."
+        )
+    if array.size != count:
+        raise ValueError(
+            f"{name}: got {array.size} costs for {count} nodes; expected one per node."
         )
     array = array.astype(np.float64)
     wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
@@ -159,11 +156,3 @@ def _checked_vector(name: str, costs: np.ndarray) -> np.ndarray:
         )
     array.flags.writeable = False
     return array
-
-
-def _checked_number(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name}: got {value!r} of type {type(value).__name__}; expected a number.")
-    if not (np.isfinite(value) and value >= 0):
-        raise ValueError(f"{name}: got {value}; expected a finite cost of at least 0.")
-    return float(value)

@@ -6,9 +6,7 @@ contiguous ranges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,77 +16,22 @@ from jaxgraph.kinds import check_graph
 from jaxgraph.partition.assignment import Partition, checked_num_parts
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.partition.cost_ranges import cheapest_ranges
-from jaxgraph.partition.hashing import hash_assignment
+from jaxgraph.partition.hashing import hash_assignment, random_assignment
 from jaxgraph.partition.locality import locality_rank, orders
 from jaxgraph.partition.metis import BALANCES, OBJECTIVES, metis_assignment
 from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
 from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
-from jaxgraph.partition.shuffling import random_assignment
 from jaxgraph.seeds import checked_seed
 
 __all__ = ["check_names", "costless_methods", "methods", "partition"]
 
 
-@dataclass(frozen=True)
-class _Request:
-    """The validated request of a caller."""
-
-    num_parts: int
-    seed: int
-    balance: str
-    objective: str
-
-
-@dataclass(frozen=True)
-class _Method:
-    """A partitioner: its function, and the balances and objectives that it offers.
-
-    Args:
-        assign: the function; None: it cuts by a cost of the nodes, which the others do not take.
-        balances, objectives: names.
-    """
-
-    assign: Callable[[Graph, _Request], np.ndarray] | None
-    balances: Sequence[str] = ("nodes",)
-    objectives: Sequence[str] = ("cut",)
-
-
-def _hash(graph: Graph, request: _Request) -> np.ndarray:
-    return hash_assignment(graph.num_nodes, request.num_parts, request.seed)
-
-
-def _random(graph: Graph, request: _Request) -> np.ndarray:
-    return random_assignment(graph.num_nodes, request.num_parts, request.seed)
-
-
-def _equal_vertices(graph: Graph, request: _Request) -> np.ndarray:
-    return equal_vertices_assignment(graph.num_nodes, request.num_parts)
-
-
-def _equal_edges(graph: Graph, request: _Request) -> np.ndarray:
-    return equal_edges_assignment(graph.in_degrees(), request.num_parts)
-
-
-def _metis(graph: Graph, request: _Request) -> np.ndarray:
-    return metis_assignment(
-        graph,
-        request.num_parts,
-        seed=request.seed,
-        balance=request.balance,
-        objective=request.objective,
-    )
-
-
-_METHODS: Mapping[str, _Method] = MappingProxyType(
-    {
-        "hash": _Method(_hash),
-        "random": _Method(_random),
-        "equal-vertices": _Method(_equal_vertices),
-        "equal-edges": _Method(_equal_edges, balances=("nodes", "edges")),
-        "metis": _Method(_metis, balances=BALANCES, objectives=OBJECTIVES),
-        "cost": _Method(None),
-    }
-)
+_COST = "cost"
+_METHODS = ("hash", "random", "equal-vertices", "equal-edges", "metis", _COST)
+_BALANCES = {"equal-edges": ("nodes", "edges"), "metis": BALANCES}
+"""What each partitioner can balance; the others: nodes."""
+_OBJECTIVES = {"metis": OBJECTIVES}
+"""What each partitioner can minimise; the others: the cut."""
 
 
 def methods() -> list[str]:
@@ -98,7 +41,7 @@ def methods() -> list[str]:
 
 def costless_methods() -> list[str]:
     """Returns the names of the methods that need no ``node_cost``."""
-    return [name for name, method in _METHODS.items() if method.assign is not None]
+    return [name for name in _METHODS if name != _COST]
 
 
 def partition(
@@ -139,8 +82,8 @@ def partition(
     Raises:
         ValueError: a name is unknown or not for this method, the seed is out of range, there are
             more parts than nodes, balance is "labels" and the graph has no training mask, or
-            node_cost is missing, negative, not finite, of another length or not for this method.
-        TypeError: node_cost is not made of real numbers.
+            node_cost is missing, no vector of numbers, negative, not finite, of another length or
+            not for this method.
         RuntimeError: METIS crashed, failed, or did not end in time.
 
     References:
@@ -155,8 +98,7 @@ def partition(
             f"num_parts: got {num_parts} for a graph of {graph.num_nodes} nodes; expected at most "
             f"one part per node. Use num_parts={graph.num_nodes} or fewer."
         )
-    assign = _METHODS[method].assign
-    if assign is None:
+    if method == _COST:
         cost = checked_node_cost(node_cost, graph.num_nodes)
         ranks = _ranks_to_cut(graph, order, seed, num_parts)
         assignment, rank = cheapest_ranges(graph, cost, ranks, num_parts)
@@ -164,7 +106,17 @@ def partition(
     if node_cost is not None:
         raise ValueError(f"node_cost: {method!r} takes no cost of nodes; use method='cost'.")
     rank = None if order is None else locality_rank(graph, order, seed)
-    assignment = assign(graph, _Request(num_parts, seed, balance, objective))
+    if method == "metis":
+        assignment = metis_assignment(
+            graph, num_parts, seed=seed, balance=balance, objective=objective
+        )
+    elif method == "equal-edges":
+        assignment = equal_edges_assignment(graph.in_degrees(), num_parts)
+    elif method == "equal-vertices":
+        assignment = equal_vertices_assignment(graph.num_nodes, num_parts)
+    else:
+        by_id = {"hash": hash_assignment, "random": random_assignment}
+        assignment = by_id[method](graph.num_nodes, num_parts, seed)
     return Partition(assignment, num_parts, method, rank)
 
 
@@ -179,13 +131,13 @@ def check_names(
     Raises:
         ValueError: a name is unknown or not for this method.
     """
-    chosen = _METHODS[checked_choice("method", method, methods())]
+    checked_choice("method", method, _METHODS)
     checked_choice("balance", balance, BALANCES)
     checked_choice("objective", objective, OBJECTIVES)
     if order is not None:
         checked_choice("order", order, orders())
-    _check_offered("balance", balance, method, chosen.balances)
-    _check_offered("objective", objective, method, chosen.objectives)
+    _check_offered("balance", balance, method, _BALANCES.get(method, ("nodes",)))
+    _check_offered("objective", objective, method, _OBJECTIVES.get(method, ("cut",)))
 
 
 def _ranks_to_cut(

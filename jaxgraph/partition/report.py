@@ -7,7 +7,6 @@ p). The replication factor is the number of nodes and halo rows, over the number
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,10 +68,9 @@ class PartitionReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields by name, arrays as lists: ready for JSON."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {
             name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in fields.items()
+            for name, value in vars(self).items()
         }
 
 

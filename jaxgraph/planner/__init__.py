@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jaxgraph.planner.choice import Considered, choose, consider
     from jaxgraph.planner.cost.linear_model import CostModel, Sample, fit_layers, node_cost
-    from jaxgraph.planner.cost.profiling import profile
+    from jaxgraph.planner.cost.online import profile
     from jaxgraph.planner.degree_model import GraphCounts
     from jaxgraph.planner.plan import Option, Plan, load_plan
     from jaxgraph.planner.streaming import fewest_parts, streamed_needs
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "choice": ("Considered", "choose", "consider"),
     "cost.linear_model": ("CostModel", "Sample", "fit_layers", "node_cost"),
-    "cost.profiling": ("profile",),
+    "cost.online": ("profile",),
     "degree_model": ("GraphCounts",),
     "plan": ("Option", "Plan", "load_plan"),
     "streaming": ("fewest_parts", "streamed_needs"),

@@ -15,23 +15,15 @@ def test_counts_and_stores_int32() -> None:
     assert (parts.num_nodes, parts.num_parts, parts.method) == (5, 4, "given")
 
 
-def test_does_not_follow_changes_of_its_input() -> None:
-    given = np.array([0, 1, 1], np.int32)
-    parts = Partition.from_assignment(given, 2)
-    given[0] = 1
-    assert parts.assignment[0] == 0
-    with pytest.raises(ValueError, match="read-only"):
-        parts.assignment[0] = 1
-
-
-def test_stores_ranks_as_read_only_int32() -> None:
-    given = np.array([2, 0, 2], np.uint8)
-    parts = Partition.from_assignment([0, 1, 1], 2, given)
-    given[0] = 1
+def test_stores_read_only_copies_as_int32() -> None:
+    owner, rank = np.array([0, 1, 1], np.int32), np.array([2, 0, 2], np.uint8)
+    parts = Partition.from_assignment(owner, 2, rank)
+    owner[0] = rank[0] = 1
     assert parts.rank is not None and parts.rank.dtype == np.int32
-    assert parts.rank.tolist() == [2, 0, 2]
-    with pytest.raises(ValueError, match="read-only"):
-        parts.rank[0] = 1
+    assert (parts.assignment[0], parts.rank.tolist()) == (0, [2, 0, 2])
+    for stored in (parts.assignment, parts.rank):
+        with pytest.raises(ValueError, match="read-only"):
+            stored[0] = 1
     assert Partition.from_assignment([0, 1, 1], 2).rank is None
 
 
@@ -39,11 +31,8 @@ def test_stores_ranks_as_read_only_int32() -> None:
     ("rank", "message"),
     [
         ([0, 1], r"rank: got int64 \[2\]; expected integers \[3\]"),
-        ([[0], [1], [2]], r"rank: got int64 \[3, 1\]"),
         ([0.0, 1.0, 2.0], r"rank: got float64"),
         ([0, 1, 3], r"run from 0 to 3; expected 0 to 2\. np\.unique"),
-        ([0, -1, 2], r"run from -1 to 2"),
-        ([0, 2**32, 1], r"run from 0 to 4294967296"),
     ],
 )
 def test_refuses_ranks(rank: Any, message: str) -> None:
@@ -61,7 +50,7 @@ def test_takes_numpy_integers_and_shows_itself() -> None:
     ("assignment", "num_parts", "message"),
     [
         ([0, 1, 2], 2, r"assignment: values run from 0 to 2; expected 0 to 1"),
-        ([0, -1], 2, r"values run from -1 to 0"),
+        ([0, 2**32], 2, r"values run from 0 to 4294967296"),
         (np.ma.masked_equal([0, 7], 7), 8, r"assignment: got a masked array with 1 masked"),
         ([[0, 1]], 2, r"got shape \[1, 2\]; expected \[num_nodes\]"),
         ([], 2, r"got shape \[0\]"),
@@ -76,8 +65,3 @@ def test_takes_numpy_integers_and_shows_itself() -> None:
 def test_refuses(assignment: Any, num_parts: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Partition.from_assignment(assignment, num_parts)
-
-
-def test_refuses_ids_that_int32_would_wrap() -> None:
-    with pytest.raises(ValueError, match="values run from 0 to 4294967296"):
-        Partition.from_assignment(np.array([0, 2**32]), 2)

@@ -151,27 +151,25 @@ def test_the_sums_of_many_nodes_are_cut_in_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node_cost", "error", "message"),
+    ("node_cost", "message"),
     [
-        (None, ValueError, r"method='cost' needs the cost.*planner.node_cost"),
-        (np.ones(3), ValueError, "got 3 costs for 4 nodes"),
-        (np.array([1, 2, -1.0, 0]), ValueError, r"node 2 costs -1.0, one of 1 such"),
-        (np.array([1, np.nan, np.inf, 0]), ValueError, "node 1 costs nan, one of 2 such"),
-        (np.ones((4, 1)), ValueError, r"shape \[4, 1\]"),
-        (["a", "b", "c", "d"], TypeError, "expected real numbers"),
+        (None, r"method='cost' needs the cost.*planner.node_cost"),
+        (np.ones(3), "got 3 costs for 4 nodes"),
+        (np.array([1, 2, -1.0, 0]), r"node 2 costs -1.0, one of 1 such"),
+        (np.array([1, np.nan, np.inf, 0]), "node 1 costs nan, one of 2 such"),
+        (np.ones((4, 1)), r"float64 \[4, 1\]"),
+        (["a", "b", "c", "d"], "expected real numbers"),
     ],
 )
-def test_costs_that_are_none_are_refused(node_cost: Any, error: type, message: str) -> None:
+def test_costs_that_are_none_are_refused(node_cost: Any, message: str) -> None:
     graph = Graph.from_edges([0], [1], num_nodes=4)
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         partition(graph, 2, "cost", order="rcm", node_cost=node_cost)
 
 
 def test_other_costs_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match="per_halo_row: got -1"):
         NodeCost(np.ones(2), per_halo_row=-1)
-    with pytest.raises(TypeError, match="per_part: got 'a' of type str"):
-        NodeCost(np.ones(2), per_part="a")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"misses\.per_node: got 1 costs for 2 nodes"):
         NodeCost(np.ones(2), misses=(CacheMisses(np.ones(1), 1.0),))
     graph = Graph.from_edges([0], [1], num_nodes=4)

@@ -7,11 +7,9 @@ term at a cost of 1.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ __all__ = [
     "FEATURES",
     "ROC_PRINTED",
     "Access",
-    "Feature",
     "Neighbors",
     "checked_features",
     "part_features",
@@ -45,20 +42,12 @@ class Access:
         width: numbers that one access to memory loads: of a warp of a GPU (ROC's WS), or of a
             vector of a CPU.
         cache_bytes: size of the second-level cache.
-
-    Raises:
-        ValueError: a size is not a positive integer.
     """
 
     columns: int
     row_bytes: int
     width: int = 32
     cache_bytes: int = 1 << 20
-
-    def __post_init__(self) -> None:
-        for name, size in dataclasses.asdict(self).items():
-            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-                raise ValueError(f"{name}: got {size!r}; expected an integer of at least 1.")
 
     @property
     def cached_rows(self) -> float:
@@ -103,23 +92,6 @@ class Neighbors:
         return np.bincount(self.runs[0], values, self.num_nodes).astype(np.float64)
 
 
-@dataclass(frozen=True)
-class Feature:
-    """A quantity of a part that adds to its time in proportion.
-
-    Args:
-        name: its name.
-        meaning: what it counts.
-        term: the field of `jaxgraph.partition.NodeCost` that it belongs to.
-        of_vertices: if it is a sum over nodes, `(neighbors, access) -> [num_nodes]`.
-    """
-
-    name: str
-    meaning: str
-    term: str
-    of_vertices: Callable[[Neighbors, Access], np.ndarray] | None = None
-
-
 def _id_accesses(neighbors: Neighbors, access: Access) -> np.ndarray:
     return neighbors.sum_over_runs(-(-neighbors.runs[1] // access.width))
 
@@ -128,43 +100,29 @@ def _row_accesses(neighbors: Neighbors, access: Access) -> np.ndarray:
     return neighbors.sum_over_runs(-(-(neighbors.runs[1] * access.columns) // access.width))
 
 
-_TABLE = (
-    Feature("nodes", "ROC's x1: the vertex itself", "per_node", lambda n, a: np.ones(n.num_nodes)),
-    Feature(
-        "neighbors",
-        "ROC's x2: distinct senders",
-        "per_node",
-        lambda n, a: n.sum_over_runs(n.runs[1]),
-    ),
-    Feature(
-        "runs",
-        "ROC's x3: runs of consecutive senders",
-        "per_node",
-        lambda n, a: n.sum_over_runs(np.ones(len(n.runs[1]))),
-    ),
-    Feature(
-        "id accesses", "ROC's x4: accesses that load the senders' ids", "per_node", _id_accesses
-    ),
-    Feature("row accesses", "ROC's x5: accesses that load their rows", "per_node", _row_accesses),
-    Feature("edges", "edges that enter, repeated ones too", "per_node", lambda n, a: n.in_degrees),
-    Feature("parts", "1 for every part", "per_part"),
-    Feature("padded rows", "rows of the largest part, which all parts have", "per_padded_row"),
-    Feature("halo rows", "rows of other parts that the part's edges read", "per_halo_row"),
-    Feature(
-        "padded halo rows",
-        "rows that every part has room for in its halo, as the largest pair of parts needs",
-        "per_padded_halo_row",
-    ),
-    Feature(
-        "missed edges",
-        "edges times the share of the sender rows that does not fit the cache",
-        "misses",
-        lambda n, a: n.in_degrees,
-    ),
-)
-
-FEATURES: Mapping[str, Feature] = MappingProxyType({feature.name: feature for feature in _TABLE})
-"""All features by name; a new one is one more line of the table."""
+FEATURES: Mapping[str, tuple[str, Callable[[Neighbors, Access], np.ndarray] | None]] = {
+    # ROC's x1 to x5: the vertex itself, its distinct senders, runs of consecutive senders, and the
+    # accesses that load the senders' ids and their rows.
+    "nodes": ("per_node", lambda n, a: np.ones(n.num_nodes)),
+    "neighbors": ("per_node", lambda n, a: n.sum_over_runs(n.runs[1])),
+    "runs": ("per_node", lambda n, a: n.sum_over_runs(np.ones(len(n.runs[1])))),
+    "id accesses": ("per_node", _id_accesses),
+    "row accesses": ("per_node", _row_accesses),
+    # Edges that enter, repeated ones too.
+    "edges": ("per_node", lambda n, a: n.in_degrees),
+    # 1 for every part.
+    "parts": ("per_part", None),
+    # Rows of the largest part, which all parts have.
+    "padded rows": ("per_padded_row", None),
+    # Rows of other parts that the part's edges read.
+    "halo rows": ("per_halo_row", None),
+    # Rows that every part has room for in its halo, as the largest pair of parts needs.
+    "padded halo rows": ("per_padded_halo_row", None),
+    # Edges times the share of the sender rows that does not fit the cache.
+    "missed edges": ("misses", lambda n, a: n.in_degrees),
+}
+"""By name: the field of `jaxgraph.partition.NodeCost` that a feature belongs to and, if it is a sum
+over nodes, `(neighbors, access) -> [num_nodes]`. A new one is one more line of the table."""
 
 ROC_PRINTED = ("nodes", "neighbors", "runs", "id accesses", "row accesses")
 """Table 2 of ROC, as printed."""
@@ -209,16 +167,15 @@ def weighted_cost(weights: Mapping[str, float], neighbors: Neighbors, access: Ac
     per_node = np.zeros(neighbors.num_nodes)
     terms: dict[str, Any] = {}
     for name, weight in weights.items():
-        feature = FEATURES[name]
-        if feature.of_vertices is None:
-            terms[feature.term] = terms.get(feature.term, 0.0) + weight
+        term, of_vertices = FEATURES[name]
+        if of_vertices is None:
+            terms[term] = weight
         elif weight:
-            costs = weight * feature.of_vertices(neighbors, access)
-            if feature.term == "per_node":
+            costs = weight * of_vertices(neighbors, access)
+            if term == "per_node":
                 per_node += costs
             else:
-                misses = (CacheMisses(costs, access.cached_rows),)
-                terms[feature.term] = terms.get(feature.term, ()) + misses
+                terms[term] = (CacheMisses(costs, access.cached_rows),)
     return NodeCost(per_node, **terms)
 
 
@@ -237,17 +194,12 @@ def part_features(
         float64 [parts, features].
 
     Raises:
-        ValueError: a name is unknown, or the partition has another number of nodes.
+        ValueError: a name is unknown.
 
     References:
         ROC, section 4.1, table 2.
     """
     features = checked_features(features)
-    if partition.num_nodes != graph.num_nodes:
-        raise ValueError(
-            f"partition: assigns {partition.num_nodes} nodes and the graph has {graph.num_nodes}; "
-            "expected a partition of this graph."
-        )
     neighbors, halo = Neighbors(graph), count_halo_pairs(graph, partition)
     columns = [
         weighted_cost({name: 1.0}, neighbors, access).of_parts(partition.assignment, halo)

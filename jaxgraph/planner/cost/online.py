@@ -1,4 +1,4 @@
-"""Measurements of layers that are taken between the epochs of a training run, one at a time."""
+"""Times of layers on parts: window by window between epochs, or all at once."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
+import numpy as np
+from flax import nnx
+
 from jaxgraph.graph import Graph
-from jaxgraph.parallel import PartAlone, ShardedGraph, part_alone
+from jaxgraph.parallel import PartAlone, ShardedGraph, make_mesh, part_alone, shard
 from jaxgraph.partition import Partition
+from jaxgraph.planner.cost.features import FEATURES, Access, part_features
 from jaxgraph.planner.cost.linear_model import CostModel, Sample, fit_layers
 from jaxgraph.planner.cost.profiling import (
     WINDOW_SECONDS,
     LayerTask,
     Reference,
-    SampleMaker,
+    access_of,
+    check_profiled,
+    hardware_name,
     layer_tasks,
 )
 
-__all__ = ["OnlineProfile"]
+__all__ = ["OnlineProfile", "profile"]
 
 reference_of = lru_cache(maxsize=1)(Reference)
 """Of a device: samples of several runs share one."""
@@ -30,8 +36,8 @@ reference_of = lru_cache(maxsize=1)(Reference)
 class OnlineProfile:
     """Times of the layers of a model on the parts of a sharded graph, taken window by window.
 
-    A window is one of those of `jaxgraph.planner.profile`: a layer's forward and backward on one
-    part, repeated, between two runs of the reference task. All parts are timed on the first device
+    A window is a layer's forward and backward on one part, repeated, between two runs of the
+    reference task. All parts are timed on the first device
     of the mesh, to which they are copied one after the other without the features and labels of
     their nodes: so each layer is one program for all parts. Windows go from layer to layer, then
     from part to part.
@@ -42,6 +48,7 @@ class OnlineProfile:
         sharded: the graph on its mesh, in mode "domain" or "sar".
         partition: that of the sharded graph.
         layers: indices of the layers to time; None: all.
+        reference: the task beside it; None: that of the device.
 
     Attributes:
         compile_seconds: for compiling the programs and running each for the first times.
@@ -55,13 +62,14 @@ class OnlineProfile:
         sharded: ShardedGraph,
         partition: Partition,
         layers: Sequence[int] | None = None,
+        reference: Reference | None = None,
     ) -> None:
         started = time.perf_counter()
         self._graph, self._partition = graph, partition
         self._mode = sharded.shards.manifest.mode
         self._edges_only = _without_node_data(sharded)
         self._device = sharded.mesh.devices.flat[0]
-        self._reference = reference_of(self._device)
+        self._reference = reference_of(self._device) if reference is None else reference
         self._part = 0, self._taken(0)
         self._tasks = layer_tasks(model, self._part[1], graph.num_features, layers)
         self._ratios: dict[tuple[int, int], list[float]] = {}
@@ -121,7 +129,10 @@ class OnlineProfile:
         for (layer, part), ratios in sorted(self._ratios.items()):
             halves = [statistics.median(half) for half in (ratios[::2], ratios[1::2]) if half]
             seconds = statistics.median(ratios) * self._reference.seconds
-            found.append(self._makers[layer].sample(part, seconds, abs(halves[0] / halves[-1] - 1)))
+            values = dict(zip(FEATURES, self._features[layer][part].tolist(), strict=True))
+            error = abs(halves[0] / halves[-1] - 1)
+            kind = *self._kinds[layer], self._graph.name, part
+            found.append(Sample(*kind, values, seconds, error))
         return found
 
     def models(self, earlier: Sequence[Sample] = ()) -> list[CostModel]:
@@ -134,9 +145,16 @@ class OnlineProfile:
         return [by_name[name] for name in self.layer_names]
 
     @cached_property
-    def _makers(self) -> list[SampleMaker]:
-        given = self._graph, self._partition, self._mode
-        return [SampleMaker.of(task, *given) for task in self._tasks]
+    def _kinds(self) -> list[tuple[str, str, str, Access]]:
+        """Layer, mode, hardware and access of the samples of each layer."""
+        hardware = hardware_name(self._device)
+        return [(each.name, self._mode, hardware, access_of(each)) for each in self._tasks]
+
+    @cached_property
+    def _features(self) -> list[np.ndarray]:
+        """All features of the parts, float64 [parts, features], of each layer."""
+        given, names = (self._graph, self._partition), tuple(FEATURES)
+        return [part_features(*given, access, names) for *_, access in self._kinds]
 
     def _taken(self, part: int) -> PartAlone:
         return part_alone(self._edges_only, part, self._device)
@@ -160,3 +178,47 @@ def _without_node_data(sharded: ShardedGraph) -> ShardedGraph:
     names = ("nodes", "labels", "train_mask", "val_mask", "test_mask")
     shards = dataclasses.replace(sharded.shards, **dict.fromkeys(names))
     return dataclasses.replace(sharded, shards=shards)
+
+
+def profile(
+    model: nnx.Module,
+    graph: Graph,
+    partition: Partition,
+    *,
+    mode: str = "domain",
+    layers: Sequence[int] | None = None,
+    windows: int = 8,
+    reference: Reference | None = None,
+) -> list[Sample]:
+    """Times the layers of a model on every part of a graph, each part alone on a device.
+
+    A layer is its convolution, forward and backward, without the elementwise operations around it.
+    Windows of a part are far apart in time: every part takes its first window, then every part its
+    second. Every other window against the rest tells how well a measurement repeats.
+
+    Args:
+        model: a `jaxgraph.nn.Stack`, such as `jaxgraph.nn.GCN`.
+        graph: a graph with features, as many as the model takes.
+        partition: a part for every node.
+        mode: the schedule, "domain" or "sar".
+        layers: indices of the layers to time; None: all.
+        windows: short times taken of each part, each divided by those of a reference task before
+            and after it; at least 2.
+        reference: the task beside it, which samples of one model should share; None: that of the
+            device.
+
+    Returns:
+        A sample for every layer and part.
+
+    Raises:
+        ValueError: there are fewer than two windows, no such layer, or no features; or as
+            `jaxgraph.parallel.shard`.
+    """
+    if windows < 2:
+        raise ValueError(f"windows: got {windows}; expected 2 or more, whose halves are compared.")
+    check_profiled(model, graph, layers)
+    sharded = shard(graph, partition, make_mesh(1), mode)
+    timed = OnlineProfile(model, graph, sharded, partition, layers, reference)
+    while timed.rounds < windows:
+        timed.take()
+    return timed.samples()

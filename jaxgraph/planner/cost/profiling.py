@@ -1,4 +1,4 @@
-"""Times of each part's layers, forward and backward, as they run in training.
+"""The layers of a model as tasks to time, forward and backward, as they run in training.
 
 A part is alone on its device, with the shapes, padding and trip counts that it has on the mesh.
 The rows of other parts are given where the mesh would have brought them: after the layer has mapped
@@ -31,22 +31,19 @@ from jaxgraph.nn.stack import Stack
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer, Sum
-from jaxgraph.parallel import PartAlone, make_mesh, part_alone, shard
+from jaxgraph.parallel import PartAlone
 from jaxgraph.parallel.whole_graph import on_whole_graph
-from jaxgraph.partition import Partition
 from jaxgraph.planner.chips import CHIPS
-from jaxgraph.planner.cost.features import FEATURES, Access, part_features
-from jaxgraph.planner.cost.linear_model import Sample
+from jaxgraph.planner.cost.features import Access
 
 __all__ = [
     "WINDOW_SECONDS",
     "LayerTask",
     "Reference",
-    "SampleMaker",
+    "access_of",
     "check_profiled",
     "hardware_name",
     "layer_tasks",
-    "profile",
 ]
 
 Pytree = Any
@@ -108,60 +105,6 @@ def hardware_name(device: Any) -> str:
     return f"cpu {platform.machine()}, {len(os.sched_getaffinity(0))} core(s)"
 
 
-def profile(
-    model: nnx.Module,
-    graph: Graph,
-    partition: Partition,
-    *,
-    mode: str = "domain",
-    layers: Sequence[int] | None = None,
-    windows: int = 8,
-    width: int | None = None,
-    cache_bytes: int | None = None,
-    reference: Reference | None = None,
-) -> list[Sample]:
-    """Times the layers of a model on every part of a graph, each part alone on a device.
-
-    A layer is its convolution, forward and backward, without the elementwise operations around it.
-    Windows of a part are far apart in time: all parts take the first half of theirs, then all the
-    second. The medians of the two halves tell how well a measurement repeats.
-
-    Args:
-        model: a `jaxgraph.nn.Stack`, such as `jaxgraph.nn.GCN`.
-        graph: a graph with features, as many as the model takes.
-        partition: a part for every node.
-        mode: the schedule, "domain" or "sar".
-        layers: indices of the layers to time; None: all.
-        windows: short times taken of each part, each divided by those of the reference task before
-            and after it; at least 2.
-        width, cache_bytes: as of `Access`; None: those of the device.
-        reference: the task beside it; None: a new one. Samples of one model should share one.
-
-    Returns:
-        A sample for every layer and part.
-
-    Raises:
-        ValueError: there are fewer than two windows, no such layer, no features, or an empty part
-            list; or as `jaxgraph.parallel.shard`.
-    """
-    if windows < 2:
-        raise ValueError(f"windows: got {windows}; expected 2 or more, whose halves are compared.")
-    check_profiled(model, graph, layers)
-    mesh = make_mesh(1)
-    sharded = shard(graph, partition, mesh, mode)
-    device = mesh.devices.flat[0]
-    reference = Reference(device) if reference is None else reference
-    alone = [part_alone(sharded, part) for part in range(partition.num_parts)]
-    samples: list[Sample] = []
-    for task in layer_tasks(model, alone[0], graph.num_features, layers):
-        inputs = task.inputs()
-        runs = [partial(task.program, task.params, part, *inputs) for part in alone]
-        found = _times_of(runs, windows, reference)
-        maker = SampleMaker.of(task, graph, partition, mode, width, cache_bytes)
-        samples += [maker.sample(part, *times) for part, times in enumerate(found)]
-    return samples
-
-
 def check_profiled(model: Any, graph: Graph, layers: Sequence[int] | None = None) -> None:
     """Checks that the layers of a model can be timed on a graph; computes nothing.
 
@@ -207,51 +150,13 @@ def layer_tasks(
     return [task for index, task in enumerate(tasks) if layers is None or index in layers]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class SampleMaker:
-    """Turns the times of a layer on parts into samples.
-
-    Args:
-      kind: layer, mode, hardware and access of the samples.
-      graph: name of the graph.
-      features: float64 [parts, all features].
-    """
-
-    kind: tuple[str, str, str, Access]
-    graph: str
-    features: np.ndarray
-
-    @classmethod
-    def of(
-        cls,
-        task: LayerTask,
-        graph: Graph,
-        partition: Partition,
-        mode: str,
-        width: int | None = None,
-        cache_bytes: int | None = None,
-    ) -> SampleMaker:
-        """Evaluates the features of the parts."""
-        access = _access(task, width, cache_bytes)
-        kind = (task.name, mode, hardware_name(task.device), access)
-        return cls(kind, graph.name, part_features(graph, partition, access, tuple(FEATURES)))
-
-    def sample(self, part: int, seconds: float, repeat_error: float) -> Sample:
-        """The sample of a part."""
-        values = dict(zip(FEATURES, self.features[part].tolist(), strict=True))
-        return Sample(*self.kind, self.graph, part, values, seconds, repeat_error)
-
-
-def _access(task: LayerTask, width: int | None, cache_bytes: int | None) -> Access:
+def access_of(task: LayerTask) -> Access:
     """The access of a layer: 16 numbers of 32 bits are a cache line of a CPU."""
-    device = task.device
-    is_cpu = device.platform == "cpu"
-    if width is None:
-        width = 16 if is_cpu else 32
-    if cache_bytes is None:
-        sizes = (chip.cache for name, chip in CHIPS.items() if name.upper() in device.device_kind)
-        cache_bytes = _cpu_cache_bytes() if is_cpu else next(sizes, CHIPS["a100"].cache)
-    return Access(task.sent_columns, task.sent_bytes, width, cache_bytes)
+    if task.device.platform == "cpu":
+        return Access(task.sent_columns, task.sent_bytes, 16, _cpu_cache_bytes())
+    kind = task.device.device_kind
+    sizes = (chip.cache for name, chip in CHIPS.items() if name.upper() in kind)
+    return Access(task.sent_columns, task.sent_bytes, 32, next(sizes, CHIPS["a100"].cache))
 
 
 def _cpu_cache_bytes() -> int:
@@ -395,36 +300,3 @@ def _waves(shape: tuple[int, ...], dtype: Any, seed: int) -> jax.Array:
     """Numbers from -1 to 1, for less than random ones would cost."""
     count = jnp.arange(int(np.prod(shape)), dtype=jnp.float32).reshape(shape)
     return jnp.sin(count + seed).astype(dtype)
-
-
-def _times_of(
-    runs: Sequence[Callable[[], Pytree]], windows: int, reference: Reference
-) -> list[tuple[float, float]]:
-    """The seconds of every task, and the relative difference of the two halves of its windows."""
-    repeats = []
-    for run in runs:
-        reference.time_of(run)  # Compiles, and touches memory for the first time.
-        repeats.append(max(1, round(WINDOW_SECONDS / max(reference.time_of(run), 1e-9))))
-    halves: list[list[list[float]]] = [[], []]
-    for half in halves:
-        for run, count in zip(runs, repeats, strict=True):
-            half.append(_ratios(run, count, -(-windows // 2), reference))
-    found = []
-    for first, second in zip(*halves, strict=True):
-        middles = statistics.median(first), statistics.median(second)
-        ratio = statistics.median([*first, *second])
-        found.append((ratio * reference.seconds, abs(middles[0] / middles[1] - 1)))
-    return found
-
-
-def _ratios(
-    run: Callable[[], Pytree], count: int, windows: int, reference: Reference
-) -> list[float]:
-    """Times of windows of a task, each divided by the reference before and after it."""
-    ratios, before = [], reference.time()
-    for _ in range(windows):
-        seconds = reference.time_of(run, count)
-        after = reference.time()
-        ratios.append(2 * seconds / (before + after))
-        before = after
-    return ratios

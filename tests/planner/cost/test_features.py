@@ -90,7 +90,3 @@ def test_the_default_is_known_and_names_are_checked() -> None:
         part_features(graph, parts, access, ("edge",))
     with pytest.raises(ValueError, match="each once"):
         part_features(graph, parts, access, ("edges", "edges"))
-    with pytest.raises(ValueError, match="assigns 3 nodes and the graph has 2"):
-        part_features(graph, Partition.from_assignment([0, 1, 1], 2), access)
-    with pytest.raises(ValueError, match="width: got 0"):
-        Access(4, 16, width=0)
