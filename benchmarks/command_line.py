@@ -1,18 +1,30 @@
-"""The shared code of the programs: command line, figures in a file, memory that stays."""
+"""The shared code of the programs: command line, tables, figures in a file, memory."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-__all__ = ["KEPT_MEMORY", "keep_freed_memory", "make_parser", "write_figures"]
+__all__ = [
+    "KEPT_MEMORY",
+    "in_own_process",
+    "keep_freed_memory",
+    "make_parser",
+    "report",
+    "write_figures",
+]
 
 KEPT_MEMORY = {
     "MALLOC_ARENA_MAX": "1",
@@ -30,6 +42,37 @@ def make_parser(doc: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--json", type=Path, help="also write the figures here")
     return parser
+
+
+def report(title: str, rows: Iterable[Mapping[str, Any]], path: Path | None) -> None:
+    """Prints rows of figures, a column for each key of the first, and writes them."""
+    rows = list(rows)
+    table = Table(*(column.replace("_", " ") for column in rows[0]), title=escape(title))
+    for row in rows:
+        table.add_row(*(escape(_text(value)) for value in row.values()))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    write_figures(path, rows)
+
+
+def _text(value: Any) -> str:
+    """A cell: four digits of a fraction, all of a whole number."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_text(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(_text, value))
+    return str(value)
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function that a new process calls; it reads this one's environment."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
 
 
 def write_figures(path: Path | None, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -1,20 +1,18 @@
 """Seconds to compile a train step (forward, backward, Adam), by model, devices and kernels.
 
 The graph has the shapes of the arxiv-size one of `benchmarks.cpu` and is cut by hash. The models
-have 3 layers of the widths of `benchmarks.cpu`, batch normalisation and dropout. Nothing is run,
 have 3 layers of the widths of `benchmarks.cpu`, batch normalisation and dropout. Nothing runs, and
 no compilation cache is read: the figures are the cost of a new model. One device has one shard,
 several devices have one each under the schedule sar.
 
-A row is over the goal if both its wall and its CPU seconds are: wall seconds are too high where
-other programs use the same cores, CPU seconds where a compilation uses several cores.
+Wall seconds are too high where other programs use the same cores, CPU seconds where a compilation
+uses several cores.
 
     python -m benchmarks.compile_time
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,39 +20,19 @@ from typing import Any
 import jax
 import optax
 from flax import nnx
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import make_parser, report
 from benchmarks.generated import OGBN_ARXIV
 from jaxgraph.layout.shard_tables import tabulate
 
-GOAL_SECONDS = 15.0
-"""On two cores."""
 SHAPE = OGBN_ARXIV
 LAYERS = 3
 WIDTHS = {"GCN": 128, "GraphSAGE": 256, "GIN": 128, "DeepGCN": 128, "GAT": 32, "GATv2": 32}
 """Width of hidden layers by model; per head, of which attention has four."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One compilation."""
-
-    model: str
-    devices: int
-    implementation: str
-    wall_seconds: float
-    cpu_seconds: float
-
-    @property
-    def is_over(self) -> bool:
-        """True where wall seconds and CPU seconds both exceed the goal."""
-        return min(self.wall_seconds, self.cpu_seconds) > GOAL_SECONDS
-
-
-def make_model(name: str, dtype: str | None) -> nnx.Module:
+def make_model(name: str) -> nnx.Module:
     """The model of the given name, of `LAYERS` layers."""
     options: dict[str, Any] = {"num_heads": 4} if name.startswith("GAT") else {}
     return getattr(jg.nn, name)(
@@ -64,7 +42,6 @@ def make_model(name: str, dtype: str | None) -> nnx.Module:
         num_layers=LAYERS,
         dropout=0.5,
         norm="batch",
-        dtype=dtype,
         rngs=nnx.Rngs(0),
         **options,
     )
@@ -94,35 +71,22 @@ def measure(
     models: Sequence[str],
     device_counts: Sequence[int],
     implementations: Sequence[str],
-    dtype: str | None,
-) -> Iterator[Row]:
+) -> Iterator[dict[str, Any]]:
     """Compiles every combination without a cache."""
     for sharded in abstract_graphs(device_counts, implementations):
         for name in models:
-            model = make_model(name, dtype)
+            model = make_model(name)
             jax.clear_caches()
             wall, cpu = time.perf_counter(), time.process_time()
             jg.train.compile_train_step(model, sharded, optax.adam(1e-2))
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            yield Row(name, sharded.num_parts, sharded.shards.incoming.implementation, wall, cpu)
-
-
-def show(rows: Sequence[Row]) -> None:
-    """Prints the table."""
-    table = Table(title=f"Seconds to compile a train step; the goal is {GOAL_SECONDS:.0f}")
-    numbers = ("devices", "wall", "CPU")
-    for column in ("model", "devices", "kernels", "wall", "CPU", ""):
-        table.add_column(column, justify="right" if column in numbers else "left")
-    for row in rows:
-        table.add_row(
-            row.model,
-            str(row.devices),
-            row.implementation,
-            f"{row.wall_seconds:.1f}",
-            f"{row.cpu_seconds:.1f}",
-            "over" if row.is_over else "",
-        )
-    Console(width=100).print(table)
+            yield {
+                "model": name,
+                "devices": sharded.num_parts,
+                "kernels": sharded.shards.incoming.implementation,
+                "wall_seconds": wall,
+                "cpu_seconds": cpu,
+            }
 
 
 def main() -> None:
@@ -131,15 +95,11 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=WIDTHS, default=list(WIDTHS))
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--implementations", nargs="+", default=["cpu", "xla"])
-    parser.add_argument("--dtype", help="of the models, such as bfloat16; default: float32")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_compilation_cache", False)
     jg.parallel.emulate_devices(max(arguments.devices))
-    rows = list(
-        measure(arguments.models, arguments.devices, arguments.implementations, arguments.dtype)
-    )
-    show(rows)
-    write_figures(arguments.json, map(dataclasses.asdict, rows))
+    rows = measure(arguments.models, arguments.devices, arguments.implementations)
+    report("Seconds to compile a train step", rows, arguments.json)
 
 
 if __name__ == "__main__":

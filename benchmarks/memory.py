@@ -10,35 +10,19 @@ Nothing runs: the figures are those of the compiled programs.
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import optax
 from flax import nnx
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import make_parser, report
 from jaxgraph.layout.shard_tables import tabulate
 
 NODES, DEGREE, FEATURES, CLASSES = 16_384, 16, 64, 16
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One compiled pair of programs."""
-
-    model: str
-    mode: str
-    devices: int
-    train_blocks: float
-    inference_blocks: float
-    bytes_sent: int
-    compile_seconds: float
 
 
 def make_model(name: str) -> nnx.Module:
@@ -59,8 +43,10 @@ def temporary_bytes(compiled: jax.stages.Compiled) -> int:
     return analysis.temp_size_in_bytes
 
 
-def measure(models: list[str], modes: list[str], device_counts: list[int]) -> Iterator[Row]:
-    """Compiles every combination."""
+def measure(
+    models: list[str], modes: list[str], device_counts: list[int]
+) -> Iterator[dict[str, Any]]:
+    """Compiles every combination; yields its figures."""
     graph = jg.datasets.load(
         "random", num_nodes=NODES, degree=DEGREE, num_features=FEATURES, seed=0
     )
@@ -75,72 +61,30 @@ def measure(models: list[str], modes: list[str], device_counts: list[int]) -> It
             block = NODES / devices * 64 * 4
             for name in models:
                 model = make_model(name)
-                start = time.perf_counter()
                 compiled = jg.train.compile_train_step(model, sharded, optax.adam(1e-2))
-                seconds = time.perf_counter() - start
                 inference = jg.train.compile_inference(model, sharded)
-                yield Row(
-                    name,
-                    mode,
-                    devices,
-                    temporary_bytes(compiled) / block,
-                    temporary_bytes(inference) / block,
-                    sum(jg.analysis.traffic(compiled).values()),
-                    seconds,
-                )
+                yield {
+                    "model": name,
+                    "mode": mode,
+                    "devices": devices,
+                    "train_blocks": temporary_bytes(compiled) / block,
+                    "inference_blocks": temporary_bytes(inference) / block,
+                    "bytes_sent": sum(jg.analysis.traffic(compiled).values()),
+                }
 
 
-def show(rows: list[Row]) -> None:
-    """Prints the table."""
-    table = Table(title="Blocks of temporary memory per device, and bytes sent per step")
-    for column in (
-        "model",
-        "mode",
-        "devices",
-        "train",
-        "inference",
-        "bytes sent",
-        "to domain",
-        "compile s",
-    ):
-        table.add_column(column, justify="left" if column in ("model", "mode") else "right")
-    domain = {(row.model, row.devices): row.bytes_sent for row in rows if row.mode == "domain"}
-    for row in sorted(rows, key=lambda r: (r.model, r.mode, r.devices)):
-        base = domain.get((row.model, row.devices))
-        ratio = f"{row.bytes_sent / base:.3f}" if base else "-"
-        table.add_row(
-            row.model,
-            row.mode,
-            str(row.devices),
-            f"{row.train_blocks:.1f}",
-            f"{row.inference_blocks:.1f}",
-            f"{row.bytes_sent:,}",
-            ratio,
-            f"{row.compile_seconds:.1f}",
-        )
-    Console(width=110).print(table)
-
-
-def plot(rows: Sequence[Row], path: Path) -> None:
-    """Draws megabytes per device over the number of devices, a panel for each model.
-
-    Args:
-      rows: of the table.
-      path: of the image; its suffix is its format.
-
-    Raises:
-      ImportError: matplotlib is not installed (`jaxgraph[plot]`).
-    """
+def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws megabytes per device over the number of devices, a panel for each model."""
     from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
-    models = list(dict.fromkeys(row.model for row in rows))
+    models = list(dict.fromkeys(row["model"] for row in rows))
     figure = Figure(figsize=(3.2 * len(models) + 0.6, 3), layout="constrained")
     for model, axes in zip(models, figure.subplots(1, len(models), squeeze=False)[0], strict=True):
-        for mode in dict.fromkeys(row.mode for row in rows):
-            own = [row for row in rows if (row.model, row.mode) == (model, mode)]
-            counts = [row.devices for row in own]
-            sizes = [row.train_blocks * NODES / row.devices * 64 * 4 / 1e6 for row in own]
+        for mode in dict.fromkeys(row["mode"] for row in rows):
+            own = [row for row in rows if (row["model"], row["mode"]) == (model, mode)]
+            counts = [row["devices"] for row in own]
+            sizes = [row["train_blocks"] * NODES / row["devices"] * 64 * 4 / 1e6 for row in own]
             axes.plot(counts, sizes, marker="o", label=mode)
         axes.set_xscale("log", base=2)
         axes.set(title=model, xlabel="devices", yscale="log")
@@ -161,8 +105,7 @@ def main() -> None:
     arguments = parser.parse_args()
     jg.parallel.emulate_devices(max(arguments.devices))
     rows = list(measure(arguments.models, arguments.modes, arguments.devices))
-    show(rows)
-    write_figures(arguments.json, map(dataclasses.asdict, rows))
+    report("Temporary memory per device, and bytes sent per step", rows, arguments.json)
     if arguments.plot:
         plot(rows, arguments.plot)
 

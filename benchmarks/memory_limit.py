@@ -9,50 +9,20 @@ width x 4 bytes. Nothing runs, and the graph is absent: it has 10 edges a node.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import optax
 from flax import nnx
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import make_parser, report
 from jaxgraph.planner import GraphCounts, find_target
 from jaxgraph.planner.degree_model import counted_manifest
 from jaxgraph.planner.policy_search import Needed, cheapest_fitting
 
 FEATURES, CLASSES, DEGREE = 256, 16, 10
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One limit.
-
-    Attributes:
-      model: its name.
-      share: of the memory without a limit.
-      limit: in blocks.
-      least: the least that works in blocks, where the limit is too small; else None.
-      device, host: of the policy that was taken, in blocks; else None.
-      programs: that were compiled.
-      seconds: of the search.
-      policy: what each layer does, in words.
-    """
-
-    model: str
-    share: float
-    limit: float
-    least: float | None
-    device: float | None
-    host: float | None
-    programs: int
-    seconds: float
-    policy: Sequence[str]
 
 
 def make_model(name: str, layers: int, width: int) -> nnx.Module:
@@ -88,7 +58,7 @@ class Compiler:
         return self.known[model.policy]
 
 
-def measure(name: str, options: Any) -> Iterator[Row]:
+def measure(name: str, options: Any) -> Iterator[dict[str, Any]]:
     """Searches for every limit."""
     counts = GraphCounts(options.nodes, DEGREE * options.nodes, FEATURES, CLASSES)
     target = find_target(f"{options.target}x{options.devices}")
@@ -99,7 +69,7 @@ def measure(name: str, options: Any) -> Iterator[Row]:
     needs = Compiler(sharded)
     without = needs(model).total
     for share in (1.0, *options.shares):
-        limit, start = int(share * without), time.perf_counter()
+        limit = int(share * without)
         needs.programs = 0
         plan, least = None, None
         try:
@@ -108,39 +78,16 @@ def measure(name: str, options: Any) -> Iterator[Row]:
             named = re.search(r"the least that works is ([\d,]+)", str(error))
             assert named is not None
             least = int(named[1].replace(",", "")) / block
-        yield Row(
-            name,
-            share,
-            limit / block,
-            least,
-            None if plan is None else plan.needed.total / block,
-            None if plan is None else plan.needed.host / block,
-            needs.programs,
-            time.perf_counter() - start,
-            () if plan is None else [each.in_words() for each in plan.policy or ()],
-        )
-
-
-def show(rows: Sequence[Row], options: Any) -> None:
-    """Prints the table."""
-    table = Table(
-        title=f"Blocks of a device, {options.layers} layers of {options.width}, "
-        f"{options.nodes:,} nodes on {options.devices} {options.target}"
-    )
-    columns = ("model", "limit", "in blocks", "device", "host", "least", "programs")
-    for column in (*columns, "seconds"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        sizes = (row.limit, row.device, row.host, row.least)
-        words = ("" if each is None else f"{each:.2f}" for each in sizes)
-        last = (str(row.programs), f"{row.seconds:.0f}")
-        table.add_row(row.model, f"{row.share:.0%}", *words, *last)
-    console = Console(width=120)
-    console.print(table)
-    for row in rows:
-        for index, words in enumerate(row.policy):
-            line = f"{row.model} at {row.share:.0%}, layer {index}: {words}"
-            console.print(line, highlight=False, soft_wrap=True)
+        yield {
+            "model": name,
+            "share": share,
+            "limit": limit / block,
+            "device": plan and plan.needed.total / block,
+            "host": plan and plan.needed.host / block,
+            "least": least,
+            "programs": needs.programs,
+            "policy": [each.in_words() for each in plan.policy or ()] if plan else (),
+        }
 
 
 def main() -> None:
@@ -157,8 +104,7 @@ def main() -> None:
     if find_target(options.target).is_emulated:
         jg.parallel.emulate_devices(options.devices)
     rows = [row for name in options.models for row in measure(name, options)]
-    show(rows, options)
-    write_figures(options.json, map(dataclasses.asdict, rows))
+    report("Blocks of a device within limits of its memory", rows, options.json)
 
 
 if __name__ == "__main__":

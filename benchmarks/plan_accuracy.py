@@ -10,63 +10,23 @@ compiled programs.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 from flax import nnx
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import make_parser, report
 from jaxgraph.analysis.traffic import traffic_by_link
 from jaxgraph.planner import GraphCounts, Option, consider
 
 NODES, DEGREE, CLASSES = 20_000, 15, 10
 MODES = ("domain", "sar", "p3")
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One combination, and its modes in the order predicted and in that measured.
-
-    Attributes:
-      features, hidden, devices, partitioner: the combination.
-      predicted, measured: milliseconds of a step by mode.
-      errors: half the distance of the quartiles of the measured times, by mode.
-      predicted_bytes, compiled_bytes: sent by a device in a step, by mode.
-    """
-
-    features: int
-    hidden: int
-    devices: int
-    partitioner: str
-    predicted: dict[str, float]
-    measured: dict[str, float]
-    errors: dict[str, float]
-    predicted_bytes: dict[str, int]
-    compiled_bytes: dict[str, int]
-
-    @property
-    def agrees(self) -> bool:
-        """True where modes that differ when measured are predicted in the same order."""
-        return all(
-            (self.measured[a] < self.measured[b]) == (self.predicted[a] < self.predicted[b])
-            for a, b in itertools.combinations(MODES, 2)
-            if abs(self.measured[a] - self.measured[b]) > self.errors[a] + self.errors[b]
-        )
-
-    @property
-    def agrees_by_bytes(self) -> bool:
-        """True where the bytes of modes are predicted in the order of those compiled."""
-        order = sorted(MODES, key=self.compiled_bytes.__getitem__)
-        return order == sorted(MODES, key=self.predicted_bytes.__getitem__)
 
 
 def predict(cell: tuple[int, int, int, str]) -> tuple[dict[str, float], dict[str, int]]:
@@ -118,7 +78,18 @@ def measure(found: dict[str, tuple[Any, ...]], repeats: int) -> dict[str, np.nda
     return {mode: np.asarray(values) for mode, values in times.items()}
 
 
-def cells(options: Any) -> Iterator[Cell]:
+def in_same_order(
+    measured: Mapping[Any, float], predicted: Mapping[Any, float], errors: Mapping[Any, float]
+) -> bool:
+    """True where modes that differ when measured are predicted in the same order."""
+    return all(
+        (measured[a] < measured[b]) == (predicted[a] < predicted[b])
+        for a, b in itertools.combinations(MODES, 2)
+        if abs(measured[a] - measured[b]) > errors[a] + errors[b]
+    )
+
+
+def cells(options: Any) -> Iterator[dict[str, Any]]:
     """Measures every combination."""
     for features in options.features:
         graph = jg.datasets.load(
@@ -136,32 +107,18 @@ def cells(options: Any) -> Iterator[Cell]:
             times = measure(found, options.repeats)
             quartiles = {mode: np.percentile(each, [25, 75]) for mode, each in times.items()}
             seconds, sent = predict(cell)
-            yield Cell(
-                *cell,
-                predicted=seconds,
-                measured={mode: float(np.median(each)) for mode, each in times.items()},
-                errors={mode: float(high - low) / 2 for mode, (low, high) in quartiles.items()},
-                predicted_bytes=sent,
-                compiled_bytes={
-                    mode: traffic_by_link(each[0], rest[1]).total for mode, each in found.items()
-                },
-            )
-
-
-def show(found: Sequence[Cell]) -> None:
-    """Prints the cells and how many agree."""
-    table = Table(title=f"Predicted / measured ms of a step: GCN, {NODES} nodes, degree {DEGREE}")
-    for column in ("features", "hidden", "devices", "cut by", *MODES, "order", "bytes"):
-        table.add_column(column, justify="right")
-    for cell in found:
-        pairs = (f"{cell.predicted[m]:.1f} / {cell.measured[m]:.1f}" for m in MODES)
-        settings = (cell.features, cell.hidden, cell.devices, cell.partitioner)
-        words = ("yes" if each else "no" for each in (cell.agrees, cell.agrees_by_bytes))
-        table.add_row(*map(str, settings), *pairs, *words)
-    console = Console(width=120)
-    console.print(table)
-    agree = sum(cell.agrees for cell in found), sum(cell.agrees_by_bytes for cell in found)
-    console.print(f"order by time: {agree[0]} of {len(found)}; by bytes: {agree[1]}")
+            medians = {mode: float(np.median(each)) for mode, each in times.items()}
+            errors = {mode: float(high - low) / 2 for mode, (low, high) in quartiles.items()}
+            compiled = {mode: traffic_by_link(found[mode][0], rest[1]).total for mode in MODES}
+            orders = [sorted(MODES, key=each.__getitem__) for each in (sent, compiled)]
+            names = ("features", "hidden", "devices", "partitioner")
+            yield {
+                **dict(zip(names, cell, strict=True)),
+                "predicted_ms": seconds,
+                "measured_ms": medians,
+                "same_order": in_same_order(medians, seconds, errors),
+                "same_order_of_bytes": orders[0] == orders[1],
+            }
 
 
 def main() -> None:
@@ -175,8 +132,9 @@ def main() -> None:
     options = parser.parse_args()
     jg.parallel.emulate_devices(max(options.devices))
     found = list(cells(options))
-    show(found)
-    write_figures(options.json, map(dataclasses.asdict, found))
+    report(f"A step of GCN, {NODES} nodes, degree {DEGREE}", found, options.json)
+    for name in ("same_order", "same_order_of_bytes"):
+        print(f"{name}: {sum(cell[name] for cell in found)} of {len(found)}")
 
 
 if __name__ == "__main__":

@@ -10,21 +10,15 @@ Measured is the peak above the memory just before. The graph is random and cut b
 
 from __future__ import annotations
 
-import ctypes
-import dataclasses
-import multiprocessing
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
+from typing import Any
 
 import jax
 import optax
 from flax import nnx
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import in_own_process, make_parser, report
+from benchmarks.cpu.resident import peak_bytes, reset_peak, resident_bytes, settle
 from jaxgraph.analysis.liveness import temporary_bytes
 from jaxgraph.train.step import trace_train_step
 
@@ -32,19 +26,9 @@ FEATURES, CLASSES = 64, 16
 CELLS = ("gcn/sar/1", "sage/domain/1", "gat/sar/1", "gcn/domain/4", "sage/sar/4", "gat/domain/4")
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A step, and bytes of temporary memory on all devices together."""
-
-    model: str
-    mode: str
-    devices: int
-    predicted: int
-    compiled: int
-    measured: int
-
-
-def measure(model: str, mode: str, devices: int, num_nodes: int, degree: int, hidden: int) -> Row:
+def measure(
+    model: str, mode: str, devices: int, num_nodes: int, degree: int, hidden: int
+) -> dict[str, Any]:
     """Compiles and runs one step in this process."""
     jg.parallel.emulate_devices(devices)
     graph = jg.datasets.load(
@@ -62,20 +46,21 @@ def measure(model: str, mode: str, devices: int, num_nodes: int, degree: int, hi
     state = jg.train.initial_state(make_model(model, hidden), sharded, optax.adam(1e-2))
     jax.block_until_ready((state, sharded))
     del graph, parts
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
+    settle()
+    reset_peak()
+    before = resident_bytes()
     jax.block_until_ready(compiled(state, sharded, jax.random.key(0)))
     memory = compiled.memory_analysis()
     assert memory is not None
-    return Row(
-        model,
-        mode,
-        devices,
-        devices * temporary_bytes(traced.jaxpr.jaxpr),
-        devices * memory.temp_size_in_bytes,
-        _status("VmHWM") - before,
-    )
+    compiled_bytes = devices * memory.temp_size_in_bytes
+    return {
+        "model": model,
+        "mode": mode,
+        "devices": devices,
+        "compiled_GB": compiled_bytes / 1e9,
+        "predicted": devices * temporary_bytes(traced.jaxpr.jaxpr) / compiled_bytes,
+        "measured": (peak_bytes() - before) / compiled_bytes,
+    }
 
 
 def make_model(name: str, hidden: int) -> nnx.Module:
@@ -87,22 +72,6 @@ def make_model(name: str, hidden: int) -> nnx.Module:
     return kind(FEATURES, hidden, CLASSES, **shared)
 
 
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
-
-
-def show(rows: Sequence[Row]) -> None:
-    """Prints the rows."""
-    table = Table(title="Temporary memory of a step on all devices together")
-    for column in ("model", "mode", "devices", "compiled GB", "predicted", "measured"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        ratios = (f"{each / row.compiled:.2f}" for each in (row.predicted, row.measured))
-        table.add_row(row.model, row.mode, str(row.devices), f"{row.compiled / 1e9:.2f}", *ratios)
-    Console(width=100).print(table)
-
-
 def main() -> None:
     """Reads the command line, measures each step in its process, and prints."""
     parser = make_parser(__doc__)
@@ -112,13 +81,10 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=128)
     options = parser.parse_args()
     sizes, rows = (options.nodes, options.degree, options.hidden), []
-    context = multiprocessing.get_context("spawn")
     for cell in options.cells:
         model, mode, devices = cell.split("/")
-        with ProcessPoolExecutor(1, context) as process:
-            rows.append(process.submit(measure, model, mode, int(devices), *sizes).result())
-    show(rows)
-    write_figures(options.json, map(dataclasses.asdict, rows))
+        rows.append(in_own_process(measure, model, mode, int(devices), *sizes))
+    report("Temporary memory of a step on all devices, over the compiled", rows, options.json)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,13 @@ there is no graph: shapes are those of a random graph of the same degree and 1/1
 from __future__ import annotations
 
 import dataclasses
-import time
+from typing import Any
 
-import jax
 import optax
 from flax import nnx
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import make_parser, report
 from benchmarks.generated import OGBN_PRODUCTS
 from benchmarks.memory import temporary_bytes
 from jaxgraph.analysis.traffic import Overlap
@@ -35,47 +32,10 @@ HIDDEN, LAYERS = 256, 3
 MODELS = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE}
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One compiled train step.
-
-    Attributes:
-      model, rest, topology, chunks: the compiled combination.
-      argument_gigabytes, temporary_gigabytes: memory per device.
-      sent_gigabytes: traffic per device and step.
-      reductions, gathers: those of partial activations and of their gradients, in the program's
-        text; one in a loop counts for all of its steps.
-      reductions_hidden, gathers_hidden: those under which kernels of an aggregation run.
-      compile_seconds: wall time.
-    """
-
-    model: str
-    rest: str
-    topology: str
-    chunks: int
-    argument_gigabytes: float
-    temporary_gigabytes: float
-    sent_gigabytes: float
-    reductions: int
-    reductions_hidden: int
-    gathers: int
-    gathers_hidden: int
-    compile_seconds: float
-
-
 def enlarged(manifest: Manifest, factor: int) -> Manifest:
-    """The shapes of a graph in mode "p3" with `factor` times as many nodes and edges.
-
-    Args:
-      manifest: manifest of the smaller graph.
-      factor: the factor.
-
-    Returns:
-      A manifest without counts.
-    """
+    """The shapes of a graph in mode "p3" with `factor` times as many nodes and edges."""
     schedule = manifest.columns
-    if schedule is None:
-        raise ValueError("the manifest is not of a graph in mode 'p3'")
+    assert schedule is not None
     own, of_columns = [], []
     for name, shape, dtype in manifest.shapes:
         is_of_columns = name.startswith("columns/") or name == "nodes"
@@ -105,18 +65,11 @@ def _enlarged_shape(name: str, shape: tuple[int, ...], factor: int) -> tuple[int
 
 
 def abstract_graph(
-    nodes: int, devices: int, rest: str, topology: str, chunks: int, *, factor: int = 1
+    nodes: int, devices: int, rest: str, chunks: int, factor: int
 ) -> jg.parallel.ShardedGraph:
     """A graph in mode "p3", cut by hash, on H200s that are not present.
 
-    Args:
-      nodes: number of nodes of the whole graph, rounded to a multiple of `factor`.
-      devices: number of devices.
-      rest, topology, chunks: as for `jaxgraph.parallel.shard`.
-      factor: the tables are made for a graph that is smaller by this factor.
-
-    Returns:
-      The graph; its leaves are shapes.
+    The tables are made for a graph that is smaller by `factor`, and enlarged.
     """
     graph = jg.datasets.load(
         "random",
@@ -127,7 +80,7 @@ def abstract_graph(
         seed=0,
     )
     parts = jg.partition.partition(graph, devices, method="hash", seed=0)
-    columns = ColumnRequest(topology, chunks)
+    columns = ColumnRequest("replicated", chunks)
     manifest = enlarged(tabulate(graph, parts, rest, columns=columns).manifest, factor)
     return jg.parallel.place(
         jg.parallel.AbstractSource(manifest), find_target(f"h200x{devices}").mesh(emulate=False)
@@ -139,71 +92,24 @@ def hidden(transfers: list[Overlap]) -> int:
     return sum(each.custom_calls_between + each.loops_between > 0 for each in transfers)
 
 
-def measure(
-    model: str, sharded: jg.parallel.ShardedGraph, rest: str, topology: str, chunks: int
-) -> Row:
-    """Compiles the train step of a model."""
+def measure(model: str, sharded: jg.parallel.ShardedGraph) -> dict[str, Any]:
+    """Compiles the train step of a model: memory of a device, and transfers under aggregations."""
     features, classes = OGBN_PRODUCTS.num_features, OGBN_PRODUCTS.num_classes
     module = MODELS[model](features, HIDDEN, classes, num_layers=LAYERS, rngs=nnx.Rngs(0))
-    start = time.perf_counter()
     compiled = jg.train.compile_train_step(module, sharded, optax.adam(1e-2))
-    seconds = time.perf_counter() - start
-    reductions = jg.analysis.overlapped(compiled, "reduce-scatter")
-    gathers = jg.analysis.overlapped(compiled, "all-gather")
-    return Row(
-        model,
-        rest,
-        topology,
-        chunks,
-        _argument_bytes(compiled) / 1e9,
-        temporary_bytes(compiled) / 1e9,
-        sum(jg.analysis.traffic(compiled).values()) / 1e9,
-        len(reductions),
-        hidden(reductions),
-        len(gathers),
-        hidden(gathers),
-        seconds,
-    )
-
-
-def _argument_bytes(compiled: jax.stages.Compiled) -> int:
     analysis = compiled.memory_analysis()
     assert analysis is not None
-    return analysis.argument_size_in_bytes
-
-
-def show(rows: list[Row], devices: int) -> None:
-    """Prints the table."""
-    table = Table(
-        title=f"P3 at ogbn-products size, {devices} H200s, compiled only: {LAYERS} layers of "
-        f"{HIDDEN}; GB per device, and transfers under which an aggregation runs"
-    )
-    for column in ("model", "rest", "topology"):
-        table.add_column(column)
-    for column in (
-        "chunks",
-        "arguments",
-        "temporary",
-        "sent",
-        "reduce-scatters",
-        "all-gathers",
-        "compile s",
-    ):
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(
-            row.model,
-            row.rest,
-            row.topology,
-            str(row.chunks),
-            f"{row.argument_gigabytes:.2f}",
-            f"{row.temporary_gigabytes:.2f}",
-            f"{row.sent_gigabytes:.2f}",
-            f"{row.reductions_hidden} of {row.reductions}",
-            f"{row.gathers_hidden} of {row.gathers}",
-            f"{row.compile_seconds:.0f}",
-        )
-    Console(width=120).print(table)
+    reductions = jg.analysis.overlapped(compiled, "reduce-scatter")
+    gathers = jg.analysis.overlapped(compiled, "all-gather")
+    return {
+        "arguments_GB": analysis.argument_size_in_bytes / 1e9,
+        "temporary_GB": temporary_bytes(compiled) / 1e9,
+        "sent_GB": sum(jg.analysis.traffic(compiled).values()) / 1e9,
+        "reduce-scatters": len(reductions),
+        "hidden": hidden(reductions),
+        "all-gathers": len(gathers),
+        "hidden ": hidden(gathers),
+    }
 
 
 def main() -> None:
@@ -212,27 +118,18 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--rests", nargs="+", default=["domain", "sar"])
-    parser.add_argument("--topologies", nargs="+", default=["replicated"])
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--factor", type=int, default=16, help="factor by which tables are smaller")
     options = parser.parse_args()
     rows = []
     for rest in options.rests:
-        for topology in options.topologies:
-            for chunks in options.chunks:
-                sharded = abstract_graph(
-                    OGBN_PRODUCTS.num_nodes,
-                    options.devices,
-                    rest,
-                    topology,
-                    chunks,
-                    factor=options.factor,
-                )
-                rows += [
-                    measure(model, sharded, rest, topology, chunks) for model in options.models
-                ]
-    show(rows, options.devices)
-    write_figures(options.json, map(dataclasses.asdict, rows))
+        for chunks in options.chunks:
+            nodes = OGBN_PRODUCTS.num_nodes
+            sharded = abstract_graph(nodes, options.devices, rest, chunks, options.factor)
+            for model in options.models:
+                names = {"model": model, "rest": rest, "chunks": chunks}
+                rows.append(names | measure(model, sharded))
+    report(f"P3 at ogbn-products' size on {options.devices} H200s, compiled", rows, options.json)
 
 
 if __name__ == "__main__":

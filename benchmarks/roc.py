@@ -15,7 +15,6 @@ backward, are timed alone as well: what devices of their own would take, but for
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,13 +24,11 @@ import jax
 import numpy as np
 import optax
 from flax import nnx
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import keep_freed_memory, make_parser, write_figures
+from benchmarks.command_line import keep_freed_memory, make_parser, report
 from benchmarks.cost_model import density_blocked
-from jaxgraph.partition import NodeCost, Partition
+from jaxgraph.partition import Partition
 from jaxgraph.planner.cost.profiling import Reference
 
 COLUMNS, CLASSES = 128, 16
@@ -39,25 +36,6 @@ PARTITIONERS = ("equal-vertices", "equal-edges", "cost")
 LEARNED, UNSEEN = 6, 4
 WINDOWS = 4
 """Short times of each part that `profile` takes."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A partitioner on a number of devices, means over the graphs.
-
-    Attributes:
-      figure, devices, partitioner: the combination.
-      seconds: of a train step, or of an inference from call to result.
-      slowest: seconds of the slowest part's layers alone.
-      over_mean: the same over the mean part.
-    """
-
-    figure: int
-    devices: int
-    partitioner: str
-    seconds: float
-    slowest: float
-    over_mean: float
 
 
 def make_graph(nodes: int, degree: float, seed: int) -> jg.Graph:
@@ -86,12 +64,6 @@ def learn(model: Any, graphs: Sequence[jg.Graph], counts: Sequence[int]) -> list
             parts = jg.partition.partition(graph, count, method)
             samples += jg.planner.profile(model, graph, parts, windows=WINDOWS, reference=reference)
     return list(jg.planner.fit_layers(samples).values())
-
-
-def cut(graph: jg.Graph, devices: int, method: str, cost: NodeCost) -> Partition:
-    """The parts of a graph by a partitioner."""
-    given = cost if method == "cost" else None
-    return jg.partition.partition(graph, devices, method, node_cost=given)
 
 
 def alone(model: Any, graph: jg.Graph, parts: Partition, reference: Any) -> tuple[float, float]:
@@ -131,7 +103,7 @@ def time_by_turns(runs: Sequence[Callable[[], Any]], rounds: int) -> list[float]
     return [statistics.median(times) for times in taken]
 
 
-def measure(figure: int, options: argparse.Namespace) -> Iterator[Row]:
+def measure(figure: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Times every partitioner on every number of devices."""
     model = make_model(figure)
     if figure == 8:
@@ -147,30 +119,27 @@ def measure(figure: int, options: argparse.Namespace) -> Iterator[Row]:
         methods = PARTITIONERS if devices > 1 else PARTITIONERS[:1]
         mesh, found = jg.parallel.make_mesh(devices), []
         for graph, cost in zip(graphs, costs, strict=True):
-            parts = [cut(graph, devices, method, cost) for method in methods]
+            parts = [
+                jg.partition.partition(
+                    graph, devices, method, node_cost=cost if method == "cost" else None
+                )
+                for method in methods
+            ]
             runs = [task(model, jg.parallel.shard(graph, p, mesh, "domain")) for p in parts]
             seconds = time_by_turns(runs, options.rounds)
             layers = [alone(model, graph, each, reference) for each in parts]
             found.append([(s, *pair) for s, pair in zip(seconds, layers, strict=True)])
         for method, (seconds, slowest, mean) in zip(methods, np.mean(found, axis=0), strict=True):
-            figures = float(seconds), float(slowest), float(slowest / mean)
-            yield Row(figure, devices, method if devices > 1 else "one part", *figures)
-
-
-def show(rows: Sequence[Row], console: Console) -> None:
-    """Prints the rows as a table."""
-    is_training = rows[0].figure == 8
-    title = "figure 8: train steps" if is_training else "figure 9: inference, mean of the graphs"
-    table = Table(title=title)
-    first = "steps / s" if is_training else "ms"
-    last = "steps / s, slowest part alone" if is_training else "slowest part alone, ms"
-    for column in ("devices", "partitioner", first, last, "slowest / mean"):
-        table.add_column(column, justify="left" if column == "partitioner" else "right")
-    for row in rows:
-        pair = (row.seconds, row.slowest)
-        shown = [f"{1 / s:.2f}" if is_training else f"{1e3 * s:.1f}" for s in pair]
-        table.add_row(str(row.devices), row.partitioner, *shown, f"{row.over_mean:.2f}")
-    console.print(table)
+            yield {
+                "figure": figure,
+                "devices": devices,
+                "partitioner": method if devices > 1 else "one part",
+                "ms": 1e3 * float(seconds),
+                "a_second": 1 / float(seconds),
+                "slowest_part_alone_ms": 1e3 * float(slowest),
+                "slowest_alone_a_second": 1 / float(slowest),
+                "slowest_over_mean": float(slowest / mean),
+            }
 
 
 def main() -> None:
@@ -184,12 +153,8 @@ def main() -> None:
     keep_freed_memory("benchmarks.roc")
     jg.process.tune_process(num_devices=max(options.devices))
     jg.parallel.emulate_devices(max(options.devices))
-    rows: list[Row] = []
-    for figure in options.figures:
-        found = list(measure(figure, options))
-        show(found, Console(width=110))
-        rows += found
-    write_figures(options.json, map(dataclasses.asdict, rows))
+    rows = [row for figure in options.figures for row in measure(figure, options)]
+    report("Figure 8: train steps; 9: inference, mean of the graphs", rows, options.json)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ JAX alone would. Programs alternate, and medians are printed; work and memory ar
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 import statistics
@@ -21,35 +20,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import make_parser, report
 from jaxgraph.analysis.hlo import parse
 
 Pytree = Any
 FORMS = ("all edges", "as written", "rewritten")
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One form of a layer on one graph.
-
-    Attributes:
-      layer, degree, form: which.
-      product_rows: rows that the compiled forward multiplies by a kernel.
-      temporary: bytes of temporaries of forward and backward.
-      forward, both: median seconds of the forward, and of forward and backward.
-    """
-
-    layer: str
-    degree: int
-    form: str
-    product_rows: int
-    temporary: int
-    forward: float
-    both: float
 
 
 def gated(params: Pytree, sender: jax.Array, receiver: jax.Array, edge: Pytree) -> jax.Array:
@@ -112,7 +89,7 @@ def form_of(name: str, message: Callable[..., Any], graph: jg.Graph) -> Callable
 
 def measure(
     layer: str, degree: int, edges: int, width: int, edge_features: int, rounds: int
-) -> list[Row]:
+) -> list[dict[str, Any]]:
     """Compiles and times all forms of a layer on a graph."""
     graph = make_graph(edges, degree, width, edge_features)
     params = parameters(width, edge_features)
@@ -140,14 +117,15 @@ def measure(
                 if each:
                     seconds.setdefault((name, at), []).append(time.perf_counter() - start)
     return [
-        Row(
-            layer,
-            degree,
-            name,
-            rows[name],
-            temporary[name],
-            *(statistics.median(seconds[name, at]) for at in (0, 1)),
-        )
+        {
+            "layer": layer,
+            "degree": degree,
+            "form": name,
+            "rows_multiplied": rows[name],
+            "temporary_MB": temporary[name] / 1e6,
+            "forward_ms": 1e3 * statistics.median(seconds[name, 0]),
+            "both_ms": 1e3 * statistics.median(seconds[name, 1]),
+        }
         for name in FORMS
     ]
 
@@ -195,40 +173,9 @@ def traffic(devices: int, edges: int, degree: int, width: int, outs: int) -> lis
             return shard.sum(shard.mask_rows(jnp.sin(sums)).sum())
 
         step = jax.jit(jax.grad(lambda kernel, graph, f=loss: jg.parallel.spmd(f)(kernel, graph)))
-        sent = jg.analysis.traffic(step.lower(kernel, sharded).compile())
-        found.append({"form": name, "features": width, "messages": outs, "bytes": sent})
+        sent = sum(jg.analysis.traffic(step.lower(kernel, sharded).compile()).values())
+        found.append({"form": name, "features": width, "messages": outs, "MB": sent / 1e6})
     return found
-
-
-def show(rows: Sequence[Row]) -> None:
-    """Prints the table."""
-    table = Table(
-        "layer", "degree", "form", "rows multiplied", "temporary MB", "forward ms", "both ms"
-    )
-    for row in rows:
-        table.add_row(
-            row.layer,
-            str(row.degree),
-            row.form,
-            f"{row.product_rows:,}",
-            f"{row.temporary / 1e6:.1f}",
-            f"{row.forward * 1e3:.1f}",
-            f"{row.both * 1e3:.1f}",
-        )
-    Console().print(table)
-
-
-def show_traffic(rows: Sequence[dict[str, Any]]) -> None:
-    """Prints the bytes by collective."""
-    table = Table("form", "features", "messages", "MB sent by a device")
-    for row in rows:
-        table.add_row(
-            row["form"],
-            str(row["features"]),
-            str(row["messages"]),
-            f"{sum(row['bytes'].values()) / 1e6:.2f}",
-        )
-    Console().print(table)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -247,17 +194,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         jg.parallel.emulate_devices(options.traffic)
         degree = options.degrees[0]
         rows = traffic(options.traffic, edges, degree, options.width, options.messages)
-        show_traffic(rows)
-        write_figures(options.json, rows)
+        report("MB that a device sends in a step of SAR", rows, options.json)
         return
-    found: list[Row] = []
-    for layer in LAYERS:
-        for degree in options.degrees:
-            found += measure(
-                layer, degree, edges, options.width, options.edge_features, options.rounds
-            )
-    show(found)
-    write_figures(options.json, map(dataclasses.asdict, found))
+    sizes = (edges, options.width, options.edge_features, options.rounds)
+    rows = [
+        row
+        for layer in LAYERS
+        for degree in options.degrees
+        for row in measure(layer, degree, *sizes)
+    ]
+    report("Message functions", rows, options.json)
 
 
 if __name__ == "__main__":

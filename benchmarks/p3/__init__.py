@@ -1,1 +1,0 @@
-"""Traffic, memory and balance of P3 against the other schedules."""
