@@ -12,10 +12,9 @@ from inspect import Parameter, Signature
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from jaxgraph.cli.display import drop_output, tolerate_other_encodings
+from jaxgraph.launch.signals import say
 from jaxgraph.partition.choices import checked_choice
 
 __all__ = [
@@ -45,42 +44,35 @@ def option(
     help: str,
     default: Any = None,
     *,
-    panel: str | None = None,
     names: Sequence[str] = (),
-    metavar: str | None = None,
-    parser: Callable[[str], Any] | None = None,
     choices: Sequence[str] | None = None,
     least: float = -math.inf,
     most: float = sys.float_info.max,
+    **shown: Any,
 ) -> Any:
     """Makes the field of an option. None is always allowed as its value.
 
     Args:
         help: Its help; "" hides it.
         default: Its value where it is not given.
-        panel: The title under which the help shows it.
         names: Its names on the command line, where they do not follow from the field's.
-        metavar: Of an argument without a name: what the help calls it.
-        parser: Reads its text.
         choices: All values; the help lists them.
         least, most: The limits of a number, which is finite.
+        shown: Further arguments of typer; with `metavar` it is an argument without a name.
     """
     if choices is not None:
         help = f"{help}: {', '.join(choices)}."
-    shown = {"help": help, "rich_help_panel": panel, "parser": parser, "hidden": not help}
-    metadata = {"shown": shown, "names": names, "metavar": metavar, "choices": choices}
-    metadata["limits"] = (least, most)
-    if isinstance(default, list):
-        return field(default_factory=list, metadata=metadata)
+    shown |= {"help": help, "hidden": not help}
+    metadata = {"shown": shown, "names": names, "choices": choices, "limits": (least, most)}
     return field(default=default, metadata=metadata)
 
 
-of_device = partial(option, panel="Devices")
-of_generator = partial(option, panel="Generated graphs")
-of_graph = partial(option, panel="Graph")
-of_model = partial(option, panel="Model")
-of_process = partial(option, panel="Processes")
-of_training = partial(option, panel="Training")
+of_device = partial(option, rich_help_panel="Devices")
+of_generator = partial(option, rich_help_panel="Generated graphs")
+of_graph = partial(option, rich_help_panel="Graph")
+of_model = partial(option, rich_help_panel="Model")
+of_process = partial(option, rich_help_panel="Processes")
+of_training = partial(option, rich_help_panel="Training")
 
 
 def option_name(name: str) -> str:
@@ -98,11 +90,6 @@ def count(text: str) -> int:
     if not number.is_integer():
         raise ValueError(f"{text} is no whole number")
     return int(number)
-
-
-def _default_of(option: Any) -> Any:
-    """The value of a field where the option is not given."""
-    return option.default if option.default_factory is MISSING else option.default_factory()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +110,7 @@ class Options:
 
     def given(self, names: Iterable[str]) -> list[str]:
         """Those of the names whose options have other values than their defaults."""
-        known = {each.name: _default_of(each) for each in fields(self)}
+        known = {each.name: each.default for each in fields(self)}
         return [name for name in names if getattr(self, name) != known[name]]
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
@@ -162,18 +149,13 @@ def command_of(
 def _parameter(option: Field[Any], kind: Any) -> Parameter:
     """The parameter that typer makes an option, or an argument, of."""
     shown, names = option.metadata["shown"], option.metadata["names"]
-    if option.metadata["metavar"] is not None:
-        made = typer.Argument(metavar=option.metadata["metavar"], help=shown["help"])
-    else:
-        # Without a name typer adds --no-NAME.
-        made = typer.Option(
-            *(names or ([option_name(option.name)] if kind is bool else [])), **shown
-        )
-    default = _default_of(option)
+    if kind is bool:  # Without a name typer adds --no-NAME.
+        names = [option_name(option.name)]
+    made = typer.Argument(**shown) if "metavar" in shown else typer.Option(*names, **shown)
     return Parameter(
         option.name,
         Parameter.KEYWORD_ONLY,
-        default=Parameter.empty if default is REQUIRED else default,
+        default=Parameter.empty if option.default is REQUIRED else option.default,
         annotation=Annotated[kind, made],
     )
 
@@ -195,18 +177,14 @@ def _clean_errors(show_traceback: bool, names: Container[str]) -> Iterator[None]
     except BrokenPipeError as error:
         drop_output()
         raise typer.Exit(0) from error
-    except (*_CALLERS_MISTAKES, KeyboardInterrupt) as error:
+    except _CALLERS_MISTAKES as error:
         if show_traceback:
             raise
-        if isinstance(error, KeyboardInterrupt):
-            line, status = (
-                str(error) or "Interrupted.",
-                128 + getattr(error, "number", signal.SIGINT),
-            )
-        else:
-            line, status = f"Error: {_message(error, names)}", 2
-        Console(stderr=True).print(Text(line, style="bold"), soft_wrap=True)
-        raise typer.Exit(status) from error
+        say(f"Error: {_message(error, names)}")
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt as error:
+        say(str(error) or "Interrupted.")
+        raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from error
 
 
 def _message(error: BaseException, names: Container[str]) -> str:

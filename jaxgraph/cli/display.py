@@ -15,7 +15,6 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
-    TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Table
@@ -40,17 +39,16 @@ class _Bar:
 
     def __init__(self, console: Console, *columns: str | ProgressColumn, **options: Any) -> None:
         self._console, self._since = console, time.monotonic()
-        self._progress = Progress(*columns, TimeElapsedColumn(), console=console, **options)
+        options |= {"console": console, "disable": not console.is_terminal}
+        self._progress = Progress(*columns, TimeElapsedColumn(), **options)
         self._task = self._progress.add_task("", total=None, state="compiling")
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._progress.start()
+        self._progress.start()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._console.is_terminal:
-            self._progress.stop()
+        self._progress.stop()
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False)
@@ -87,20 +85,18 @@ class EpochBar(_Bar):
         self, epochs: int, console: Console, share: Callable[[], float] | None = None
     ) -> None:
         self._epochs = epochs
-        state = TextColumn("{task.fields[state]}")
-        super().__init__(
-            console, "epoch", MofNCompleteColumn(), BarColumn(20), state, _Share(share)
-        )
+        columns = ("epoch", MofNCompleteColumn(), BarColumn(20), "{task.fields[state]}")
+        super().__init__(console, *columns, _Share(share))
         self._progress.update(self._task, total=epochs)
 
     def update(self, record: Any) -> None:
         """Shows one epoch that has ended."""
         done, seconds = record.epoch, second_text(record.seconds)
         state = f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}  {seconds}"
+        self._progress.update(self._task, completed=done, state=state)
         is_late = time.monotonic() - self._since > _SECONDS_BETWEEN_LINES
-        if self._console.is_terminal:
-            self._progress.update(self._task, completed=done, state=state)
-        elif done % max(self._epochs // 10, 1) == 0 or is_late:
+        is_due = done % max(self._epochs // 10, 1) == 0 or is_late
+        if is_due and not self._console.is_terminal:
             self._print(f"epoch {done}/{self._epochs}  {state}")
 
 
@@ -112,13 +108,8 @@ class StepBar(_Bar):
 
     def __init__(self, console: Console) -> None:
         self._step: str | None = None
-        super().__init__(
-            console,
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            transient=True,
-        )
+        columns = ("{task.description}", BarColumn(), "{task.percentage:>3.0f}%")
+        super().__init__(console, *columns, transient=True)
 
     def update(self, step: str | None, done: int, total: int) -> None:
         """Shows how much of a step is done; a total of 0 is not known."""

@@ -57,7 +57,7 @@ def load_graph(options: GraphOptions) -> Graph:
 def reader_options(options: GraphOptions) -> dict[str, Any]:
     """Reads every NAME=VALUE of `--option`; ValueError where one is none."""
     found = {}
-    for text in options.option:
+    for text in options.option or ():
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise ValueError(f"--option: got {text!r}; expected NAME=VALUE, as split_seed=1.")

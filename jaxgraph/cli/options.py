@@ -47,7 +47,7 @@ class GraphOptions(Options):
         "File: renumber ids, or use them as rows. Names are always renumbered.",
         names=["--relabel/--no-relabel"],
     )
-    option: list[str] = of_graph("NAME=VALUE, another option of the dataset; repeatable.", [])
+    option: list[str] | None = of_graph("NAME=VALUE, another option of the dataset; repeatable.")
     num_nodes: int | None = of_generator("Nodes, as 2000 or 2e3.", parser=count, least=1)
     num_classes: int | None = of_generator("Classes, or communities.", parser=count, least=1)
     num_features: int | None = of_generator("Features of a node.", parser=count, least=0)

@@ -22,7 +22,6 @@ from jaxgraph.cli.result_files import write_json
 from jaxgraph.datasets import ogb
 from jaxgraph.datasets.files import data_folder
 from jaxgraph.external import Request, partition_file
-from jaxgraph.external.request import METHODS
 from jaxgraph.graph_facts import GraphFacts, facts_of
 from jaxgraph.layout.part_files import PartFolder
 from jaxgraph.layout.part_writing import check_target
@@ -66,16 +65,10 @@ class PartitionOptions(PartsOptions):
         if self.out is None:
             self.refuse(_OF_WRITING, "for parts that are written; add --out FOLDER.")
         if self.process_memory is None:
-            names = ["assignment", "node_data"]
-            names += ["partitioner"] if self.partitioner == "given" else []
-            self.refuse(names, "for a graph that is not in memory; add --process-memory 2GB.")
-            return
-        self.refuse(_IN_MEMORY, "needs the graph in memory; leave it or --process-memory out.")
-        if self.partitioner not in METHODS:
-            raise ValueError(
-                f"--partitioner: {self.partitioner} needs the graph in memory; take one of "
-                f"{', '.join(METHODS)}, or leave --process-memory out."
-            )
+            reason = "for a graph that is not in memory; add --process-memory 2GB."
+            self.refuse(["assignment", "node_data"], reason)
+        else:
+            self.refuse(_IN_MEMORY, "needs the graph in memory; leave it or --process-memory out.")
 
     @property
     def divides(self) -> bool:

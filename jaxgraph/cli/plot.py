@@ -15,6 +15,8 @@ from jaxgraph.written_file import check_writable, write_atomically
 __all__ = ["PlotOptions", "read_curves", "run_plot"]
 
 _FORMATS = (".png", ".svg", ".pdf")
+_LOSSES = {"loss": "training", "val_loss": "validation"}
+"""The lists of losses, and the names of their curves."""
 _STYLES = ("-", "--", ":", "-.")
 
 Curves = dict[str, list[tuple[int, float]]]
@@ -58,40 +60,37 @@ def read_curves(path: Path) -> Curves:
         ValueError: The file is neither, or holds no epoch.
         OSError: It cannot be read.
     """
-    lines = _history(path) or read_log(path)
-    if not lines:
+    history: dict[str, Any] | None = _history(path)
+    if history is None:
+        lines = read_log(path)
+        history = {name: [line.get(name) for line in lines] for name in ("epoch", *_LOSSES)}
+        of_last = lines[-1].get("metrics") or {} if lines else {}
+        history["metrics"] = {
+            split: {name: [_metric(line, split, name) for line in lines] for name in names}
+            for split, names in of_last.items()
+        }
+    if not history["loss"]:
         raise ValueError(f"{path} holds no epoch; expected a run of one epoch at least.")
-    curves: Curves = {}
-    for line in lines:
-        found = {"training": line.get("loss"), "validation": line.get("val_loss")}
-        for split, metrics in (line.get("metrics") or {}).items():
-            if split != "train":
-                found |= {f"{split} {name}": metrics[name] for name in metrics if name != "loss"}
-        for name, value in found.items():
-            if value is not None:
-                curves.setdefault(name, []).append((line["epoch"], value))
-    return curves
+    curves = {shown: history[name] for name, shown in _LOSSES.items()}
+    for split, metrics in history.get("metrics", {}).items():
+        if split != "train":
+            curves |= {f"{split} {name}": metrics[name] for name in metrics if name != "loss"}
+    epochs = history.get("epoch") or range(1, len(history["loss"]) + 1)
+    points = {name: zip(epochs, values, strict=True) for name, values in curves.items()}
+    return {name: [each for each in x if each[1] is not None] for name, x in points.items()}
 
 
-def _history(path: Path) -> list[dict[str, Any]]:
-    """The epochs of a JSON file of a run, or none where the file is another one."""
+def _metric(line: dict[str, Any], split: str, name: str) -> float | None:
+    return (line.get("metrics") or {}).get(split, {}).get(name)
+
+
+def _history(path: Path) -> dict[str, Any] | None:
+    """The history in the JSON file of a run, or None where the file is another one."""
     try:
         history = json.loads(path.read_bytes())["history"]
-        losses = zip(history["loss"], history["val_loss"], strict=True)
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return []
-    return [
-        {
-            "epoch": index + 1,
-            "loss": loss,
-            "val_loss": val_loss,
-            "metrics": {
-                split: {name: values[index] for name, values in of_split.items()}
-                for split, of_split in history.get("metrics", {}).items()
-            },
-        }
-        for index, (loss, val_loss) in enumerate(losses)
-    ]
+        return history if _LOSSES.keys() <= history.keys() else None
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
 
 
 def _picture(runs: dict[str, Curves], kind: str) -> bytes:
@@ -99,8 +98,8 @@ def _picture(runs: dict[str, Curves], kind: str) -> bytes:
     from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
-    losses = ("training", "validation")
-    has_metrics = any(set(curves) - set(losses) for curves in runs.values())
+    losses = _LOSSES.values()
+    has_metrics = any(curves.keys() - losses for curves in runs.values())
     figure = Figure(figsize=(10 if has_metrics else 5, 4), layout="constrained")
     axes: Sequence[Any] = figure.subplots(1, 1 + has_metrics, squeeze=False)[0]
     for number, (run, curves) in enumerate(runs.items()):

@@ -100,24 +100,15 @@ def leaving_at_once() -> Iterator[None]:
     """
     try:
         yield
-    except SystemExit as error:
-        # After a signal all processes end together.
-        if error.code not in (None, 0, 129, 130, 143) and _is_one_of_several():
-            _leave(error.code if isinstance(error.code, int) else 1)
-        raise
     except BaseException as error:
-        if _is_one_of_several():
-            sys.excepthook(type(error), error, error.__traceback__)
-            _leave(1)
+        code = error.code if isinstance(error, SystemExit) else 1
+        # After a signal all processes end together.
+        is_failure, jax = code not in (None, 0, 129, 130, 143), sys.modules.get("jax")
+        if is_failure and jax is not None and jax.distributed.is_initialized():
+            if not isinstance(error, SystemExit):
+                sys.excepthook(type(error), error, error.__traceback__)
+            _leave(code if isinstance(code, int) else 1)
         raise
-
-
-def _is_one_of_several() -> bool:
-    if "jax" not in sys.modules:
-        return False
-    import jax
-
-    return jax.distributed.is_initialized()
 
 
 def _leave(status: int) -> None:

@@ -62,72 +62,61 @@ class Recipe:
 
 _Table = Mapping[str, Mapping[str, Any]]
 _DECAY = "with weight decay of all layers"
-_GATS = "but for the output layer, which averages 8 heads"
-_OGB = "Hu et al. (2020), github.com/snap-stanford/ogb, examples/nodeproppred/{}/gnn.py, where "
-_CONFIG = "Shchur et al. (2018), github.com/shchur/gnn-benchmark, config/{}.conf.yaml, "
+_AVERAGED = "but for the output layer, which averages 8 heads"
+_GAT = {"hidden": 8, "heads": 8, "dropout": 0.6, "epochs": 1000}
 
 _CITATION: _Table = {
-    "gcn": {
-        "source": "Kipf and Welling (2017), section 5.2, " + _DECAY + ", without early stopping",
-        "hidden": 16,
-    },
-    "gat": {
-        "source": "Velickovic et al. (2018), section 3.3, " + _GATS,
-        **{"hidden": 8, "heads": 8, "dropout": 0.6, "lr": 5e-3, "epochs": 1000, "patience": 100},
-    },
-    "appnp": {"source": "Gasteiger et al. (2019), section 5, " + _DECAY},
-    "gcnii": {
-        "source": "Chen et al. (2020), table 8, Cora, but weight decay is 0.01 for convolutions",
+    "gcn": dict(source=f"Kipf and Welling (2017), section 5.2, {_DECAY}", hidden=16),
+    "gat": dict(
+        _GAT, source=f"Velickovic et al. (2018), section 3.3, {_AVERAGED}", lr=5e-3, patience=100
+    ),
+    "appnp": dict(source=f"Gasteiger et al. (2019), section 5, {_DECAY}"),
+    "gcnii": dict(
+        source="Chen et al. (2020), table 8, Cora, but weight decay is 0.01 for convolutions",
         **{"layers": 64, "dropout": 0.6, "epochs": 1500, "patience": 100},
-    },
+    ),
 }
 _PUBMED: _Table = _CITATION | {
-    "gat": {
-        **_CITATION["gat"],
-        "source": "Velickovic et al. (2018), section 3.3, Pubmed",
-        **{"lr": 1e-2, "weight_decay": 1e-3},
-    },
-    "gcnii": {
-        "source": "Chen et al. (2020), table 8, Pubmed, with lambda 0.5 for 0.4",
+    "gat": dict(_CITATION["gat"], lr=1e-2, weight_decay=1e-3),
+    "gcnii": dict(
+        source="Chen et al. (2020), table 8, Pubmed, with lambda 0.5 for 0.4",
         **{"layers": 16, "hidden": 256, "epochs": 1500, "patience": 100},
-    },
+    ),
 }
+_NONE = "none published for this graph; that of the citation graphs, with features as they are"
+_GENERAL: _Table = {
+    "gcn": dict(source=_NONE),
+    "gat": dict(_CITATION["gat"], source=_NONE),
+    "gcnii": dict(_CITATION["gcnii"], source=_NONE, layers=16),
+}
+_SHCHUR_SOURCE = f"Shchur et al. (2018), github.com/shchur/gnn-benchmark, {_DECAY}"
 _SHCHUR: _Table = {
-    "gcn": {
-        "source": _CONFIG.format("optimized/gcn") + _DECAY,
-        **{"dropout": 0.8, "weight_decay": 1e-3, "epochs": 1000, "patience": 50},
-    },
-    "sage": {
-        "source": _CONFIG.format("reference/graphsage_mean")
-        + f"with 64 hidden features for 16, {_DECAY[5:]}, and outputs not normalised",
-        **{"epochs": 1000, "patience": 50},
-    },
-    "gat": {
-        "source": _CONFIG.format("reference/gat") + _GATS,
-        **{"hidden": 8, "heads": 8, "dropout": 0.6, "epochs": 1000, "patience": 50},
-    },
+    "gcn": dict(source=_SHCHUR_SOURCE, dropout=0.8, weight_decay=1e-3, epochs=1000, patience=50),
+    "sage": dict(
+        source=f"{_SHCHUR_SOURCE}, 64 hidden features for 16, and outputs not normalised",
+        epochs=1000,
+        patience=50,
+    ),
+    "gat": dict(_GAT, source=f"{_SHCHUR_SOURCE}, {_AVERAGED}", patience=50),
 }
 
 
-def _of_ogb(source: str, **settings: Any) -> _Table:
-    wide = {"source": source, "hidden": 256, "layers": 3, "weight_decay": 0.0} | settings
+def _of_ogb(name: str, difference: str, **settings: Any) -> _Table:
+    source = f"Hu et al. (2020), github.com/snap-stanford/ogb, {name}/gnn.py, where {difference}"
+    wide = dict(source=source, hidden=256, layers=3, weight_decay=0.0, **settings)
     return {"gcn": wide, "sage": wide}
 
 
-_ARXIV = _OGB.format("arxiv") + "features are kept and edges made undirected (--undirected)"
-_PRODUCTS = _OGB.format("products") + "features are kept"
-_PROTEINS = _OGB.format("proteins") + "features are means of the edges'"
+_ARXIV = _of_ogb("arxiv", "edges are made undirected (--undirected)", norm="batch", epochs=500)
 _PUBLISHED: Mapping[str, _Table] = {
     **dict.fromkeys(planetoid.NAMES, _CITATION),
     "pubmed": _PUBMED,
     **dict.fromkeys(gnn_benchmark.NAMES, _SHCHUR),
-    **dict.fromkeys(
-        ogb.NAMES,
-        _of_ogb(f"none published for ogbn-papers100m; {_ARXIV}", norm="batch", epochs=500),
+    **dict.fromkeys(ogb.NAMES, _ARXIV),
+    "ogbn-products": _of_ogb("products", "features are kept", epochs=300),
+    "ogbn-proteins": _of_ogb(
+        "proteins", "features are means of the edges'", dropout=0.0, epochs=1000
     ),
-    "ogbn-arxiv": _of_ogb(_ARXIV, norm="batch", epochs=500),
-    "ogbn-products": _of_ogb(_PRODUCTS, epochs=300),
-    "ogbn-proteins": _of_ogb(_PROTEINS, dropout=0.0, epochs=1000),
 }
 
 _RELATIVES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -157,16 +146,8 @@ def recipe(dataset: str, model: str) -> Recipe:
     """
     checked_choice("--model", model, tuple(MODELS))
     name = dataset.lower().replace("_", "-")
-    found = _published(_PUBLISHED.get(name, _CITATION), model)
-    if name in _PUBLISHED:
-        return replace(found, normalize=name in planetoid.NAMES)
-    return replace(
-        found,
-        source="none published for this graph; that of the citation graphs, of width 64, of at "
-        "most 16 layers and with features as they are",
-        layers=min(found.layers, 16),
-        hidden=found.hidden if found.heads else 64,
-    )
+    found = _published(_PUBLISHED.get(name, _GENERAL), model)
+    return replace(found, normalize=name in planetoid.NAMES)
 
 
 def _published(table: _Table, model: str) -> Recipe:

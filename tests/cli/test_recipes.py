@@ -1,6 +1,5 @@
 import re
 from dataclasses import fields
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,28 +18,16 @@ PUBLISHED = [
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_data_set_and_model_has_a_recipe_that_names_its_source(model: str):
-    assert hasattr(nn, MODELS[model])
     has_heads = "num_heads" in {field.name for field in fields(getattr(nn, MODELS[model]))}
     for name in [*datasets.names(), "mine.csv"]:
         found = recipe(name, model)
-        assert found.model == model
-        assert (found.heads is not None) == has_heads
-        assert found.hidden >= 1 and found.layers >= 2 and 0 <= found.dropout < 1
-        assert found.lr > 0 and found.weight_decay >= 0
+        assert found.model == model and (found.heads is not None) == has_heads
         assert found.epochs > found.patience >= 0
+        assert found.normalize == (name in ("cora", "citeseer", "pubmed"))
         year = re.search(r"\((19|20)\d\d\)", found.source)
         assert (year is not None) == (name in PUBLISHED), (name, found.source)
-        assert year is not None or "none published" in found.source
-
-
-def test_numbers_of_another_model_or_set_are_told_apart():
-    for name, model in product(
-        PUBLISHED, ("gatv2", "gin", "gine", "deepgcn", "transformer", "pna")
-    ):
-        assert f"none published for {MODELS[model]}" in recipe(name, model).source
-    for name in ("cora", "pubmed"):
-        assert "none published for GraphSAGE; that of GCN" in recipe(name, "sage").source
-    assert "none published for ogbn-papers100m" in recipe("ogbn-papers100m", "gcn").source
+        is_adapted = model in ("gatv2", "gin", "gine", "deepgcn", "transformer", "pna")
+        assert f"none published for {MODELS[model]}" in found.source or not (year and is_adapted)
 
 
 def test_numbers_are_those_of_the_papers():
@@ -60,30 +47,16 @@ def test_numbers_are_those_of_the_papers():
     # Hu et al. (2020), examples/nodeproppred/arxiv/gnn.py.
     arxiv = recipe("ogbn_arxiv", "sage")
     assert (arxiv.layers, arxiv.norm, numbers(arxiv)) == (3, "batch", (256, None, 0.5, 0.01, 0))
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_features_are_normalised_where_the_papers_do_it(model: str):
-    normalised = {name for name in datasets.names() if recipe(name, model).normalize}
-    assert normalised == {"cora", "citeseer", "pubmed"}
+    general = recipe("mine.csv", "gcnii")
+    assert (general.layers, numbers(general)) == (16, (64, None, 0.6, 0.01, 5e-4))
 
 
 def test_a_recipe_prepares_the_features():
-    features = np.array([[1, 3], [0, 0]], np.float32)
     edge = {"senders": np.array([0]), "receivers": np.array([1]), "num_nodes": 2}
-    graph = Graph(**edge, nodes=features)
+    graph = Graph(**edge, nodes=np.array([[1, 3], [0, 0]], np.float32))
     changed = prepared(recipe("cora", "gcn"), graph).nodes
     np.testing.assert_array_equal(np.asarray(changed), [[0.25, 0.75], [0, 0]])
     assert prepared(recipe("amazon-photo", "gcn"), graph) is graph
-    without = Graph(**edge)
-    assert prepared(recipe("cora", "gcn"), without) is without
-
-
-def test_an_unknown_model_is_refused_with_the_nearest_name():
-    with pytest.raises(ValueError, match=r"--model: got 'gta'.* Did you mean 'gat'\?"):
-        recipe("cora", "gta")
-    with pytest.raises(ValueError, match=r"expected one of gcn, sage, gat, .*, gcnii, pna\.$"):
-        recipe("mine.csv", "ngcf")
 
 
 def test_recipes_are_there_without_jax():
@@ -91,8 +64,7 @@ def test_recipes_are_there_without_jax():
         "import sys; from jaxgraph.cli.recipes import recipe; recipe('cora', 'gcn'); "
         "sys.exit(bool({'jax', 'flax', 'optax'} & set(sys.modules)))"
     )
-    result = run_alone(program)
-    assert result.returncode == 0, result.stderr
+    assert run_alone(program).returncode == 0
 
 
 @pytest.mark.expensive
