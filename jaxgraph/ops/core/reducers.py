@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from pallas_kernels.pytrees import pytree
 Pytree = Any
 
 
-class Reducer(Protocol):
+class Reducer:
     """A reduction of messages [edges, ...] to one value per receiver.
 
     `mask` is bool [edges] and `keep` the result of `per_edge` for the edges. States have the type
@@ -37,37 +37,31 @@ class Reducer(Protocol):
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
         """The state of `rows` receivers without messages."""
-        ...
 
     def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
         """One state per edge."""
-        ...
 
     def merge(self, *states: Pytree) -> Pytree:
         """The state of receivers after the messages of all these states."""
-        ...
 
     def fold(self, state: Pytree, lanes: Pytree) -> Pytree:
         """`state` [rows, ...] after lifted messages, given as [rows, lanes of a row, ...]."""
-        ...
+        return self.merge(state, *_each_lane(lanes))
 
-    def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
+    def finish(self, state: Pytree, messages: Pytree) -> Any:
         """The outputs, in the type of the messages, and the residuals of the state."""
-        ...
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         """The arrays per receiver that the backward computes before it visits any edge."""
-        ...
 
     def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         """The gradient of the messages, from the `adjoint` rows of their receivers."""
-        ...
 
     def per_edge(
         self, receiver_ids: jax.Array, sender_ids: jax.Array, repetition: jax.Array | int
     ) -> jax.Array | None:
         """The data of the reduction for each edge, such as its dropout mask, or None."""
-        ...
+        return None
 
 
 def masked(mask: jax.Array, values: jax.Array, otherwise: float) -> jax.Array:
@@ -98,18 +92,8 @@ def _rounded(values: Pytree, messages: Pytree) -> Pytree:
     return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), values, messages)
 
 
-class _Merging:
-    """Base of reducers whose lanes are states, which are merged."""
-
-    def merge(self, *states: Pytree) -> Pytree:
-        raise NotImplementedError
-
-    def fold(self, state: Pytree, lanes: Pytree) -> Pytree:
-        return self.merge(state, *_each_lane(lanes))
-
-
 @pytree
-class Sum(_Merging):
+class Sum(Reducer):
     """y_i = sum_j m_ij, in `dtype`; None: in the type of the messages.
 
     With `wide`, the types of the messages' leaves, y_i keeps its accumulation type, for what
@@ -144,9 +128,6 @@ class Sum(_Merging):
 
     def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         return adjoint
-
-    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
-        return None
 
 
 @pytree
@@ -185,7 +166,7 @@ def _divided(tree: Pytree, count: jax.Array) -> Pytree:
 
 
 @pytree
-class Extremum(_Merging):
+class Extremum(Reducer):
     """y_i = max_j m_ij (or min), 0 without messages; NaN where a message is NaN.
 
     For messages whose bits do not depend on where they are computed
@@ -252,9 +233,6 @@ class Extremum(_Merging):
 
         return jax.tree.map(share, messages, *adjoint)
 
-    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
-        return None
-
 
 def is_nan(x: jax.Array) -> jax.Array:
     """True where `x` is NaN; integers never are."""
@@ -286,7 +264,7 @@ def kept_of_softmax(peak: jax.Array, total: jax.Array) -> tuple[jax.Array, jax.A
 
 
 @pytree
-class Softmax:
+class Softmax(Reducer):
     """y_i = sum_j alpha_ij d_ij v_ij,  alpha_ij = exp(e_ij) / sum_k exp(e_ik).
 
     Messages are `(logits [edges, heads], values [edges, heads, features])`. The maximum is a

@@ -1,16 +1,12 @@
 """The types in which values are accumulated."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxgraph.ops.core.precision import (
-    accumulation_dtype,
     inner_product,
-    inner_products_of_heads,
 )
 
 
@@ -35,16 +31,3 @@ def test_a_head_that_overflows_leaves_the_others_alone(features: int) -> None:
     y = np.asarray(inner_product(left, jnp.ones_like(left)))
     assert y[2, 1] == np.inf
     assert np.isfinite(y).sum() == y.size - 1
-
-
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32, jnp.float64])
-def test_inner_products_with_what_heads_share(dtype: Any) -> None:
-    with jax.enable_x64(True):
-        rng = np.random.default_rng(0)
-        shared, values = (
-            jnp.asarray(rng.standard_normal(shape), dtype) for shape in ((5, 7), (5, 3, 7))
-        )
-        y = inner_products_of_heads(shared, values)
-        assert y.dtype == accumulation_dtype(dtype)
-        exact = [np.asarray(each).astype(np.float64) for each in (shared, values)]
-        np.testing.assert_allclose(y, (exact[0][:, None] * exact[1]).sum(-1), rtol=1e-5, atol=1e-5)

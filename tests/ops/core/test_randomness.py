@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax import lax
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
 from jaxgraph.ops.core import randomness
 from jaxgraph.ops.core.randomness import keep_threshold, seed_words
@@ -86,28 +83,6 @@ def test_rate_zero_keeps_everything_and_masks_are_nested_in_the_rate() -> None:
 
 
 # ------------------------------------------------------------------ under transformations
-
-
-@pytest.mark.parametrize("num_devices", [1, 8])
-def test_masks_do_not_depend_on_the_devices(num_devices: int) -> None:
-    mesh = Mesh(np.array(jax.devices()[:num_devices]), ("parts",))
-    ids = np.random.default_rng(3).permutation(64).astype(np.int32)
-
-    def per_device(key: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def step(unused: None, chunk: jax.Array) -> tuple[None, tuple[jax.Array, jax.Array]]:
-            nodes = node_keep_mask(key, chunk, 5, 0.4)
-            return unused, (nodes, edge_keep_mask(seed_words(key), chunk, chunk + 1, chunk, 3, 0.4))
-
-        nodes, edges = lax.scan(step, None, ids.reshape(-1, 4))[1]
-        return nodes.reshape(-1, 5), edges.reshape(-1, 3)
-
-    sharded = jax.shard_map(
-        per_device, mesh=mesh, in_specs=(P(), P("parts")), out_specs=P("parts"), check_vma=True
-    )
-    nodes, edges = jax.jit(sharded)(KEY, jnp.asarray(ids))
-    words = words_of(KEY)
-    np.testing.assert_array_equal(nodes, oracle.node_keep_mask(words, ids, 5, 0.4))
-    np.testing.assert_array_equal(edges, oracle.edge_keep_mask(words, ids, ids + 1, ids, 3, 0.4))
 
 
 def test_a_mask_is_fused_into_its_use() -> None:
