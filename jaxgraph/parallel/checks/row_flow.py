@@ -29,8 +29,8 @@ from jaxgraph.parallel.checks.authors import (
     is_within,
     user_line,
 )
-from jaxgraph.parallel.checks.axis_rules import RULES, counted_from_end
-from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, Step, by_default
+from jaxgraph.parallel.checks.axis_rules import RULES, by_rule, counted_from_end
+from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, Step
 from jaxgraph.parallel.checks.row_padding import filled, has_naturals, is_neutral
 from jaxgraph.parallel.checks.row_scatters import SCATTERED, is_by_value, scattered
 from jaxgraph.parallel.checks.row_shares import (
@@ -399,7 +399,6 @@ def _is_summed(step: Step, states: Sequence[RowState]) -> bool:
 
 def _followed(step: Step, states: Sequence[RowState], axis: int) -> list[Along | Mixed | Any]:
     """Finds the states of the outputs by the rules of `axis_rules`."""
-    rule = RULES.get(step.name, by_default)
     acts_by_number = step.name not in RULES or step.name in ("select_n", "lt")
     if acts_by_number:
         _check_aligned(step, states, axis)
@@ -415,7 +414,7 @@ def _followed(step: Step, states: Sequence[RowState], axis: int) -> list[Along |
 
     found: list[State] = []
     for with_marks in (True, False):
-        found = rule(step, [along(state, with_marks) for state in states])
+        found = by_rule(step, [along(state, with_marks) for state in states])
         if not any(isinstance(state, Mixed) for state in found):
             return found
     mixed = next(state for state in found if isinstance(state, Mixed))
@@ -455,7 +454,7 @@ def _same_of_rows(
         return Same(dimensions - {axis}, marked)
     if step.name == "broadcast_in_dim":
         return _same_broadcast(step, states[0], dimensions)
-    rule, uniform = RULES.get(step.name, by_default), frozenset()
+    uniform = frozenset()
     for axis in {d for state in states for d in state.uniform}:
         given = [
             Along(axis, uniform=True)
@@ -467,14 +466,14 @@ def _same_of_rows(
         ]
         if any(isinstance(state, Mixed) for state in given):
             continue
-        found = rule(step, given)[output]
+        found = by_rule(step, given)[output]
         if isinstance(found, Along) and found.uniform and found.outer == found.inner == 1:
             uniform |= {found.axis}
     marked = None
     if any(state.marked for state in states):
         alike = [Along(min(x.uniform), uniform=True) if x.uniform else SHARED for x in states]
         marks = [state.marked or other for state, other in zip(states, alike, strict=True)]
-        found = (counted_from_end(step, marks) or rule(step, marks))[output]
+        found = (counted_from_end(step, marks) or by_rule(step, marks))[output]
         marked = found if isinstance(found, Along) and found.content is not None else None
     return Same(uniform, marked)
 
