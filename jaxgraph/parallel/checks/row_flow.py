@@ -73,6 +73,8 @@ _OF_DEVICES = (
 )
 _MANY = 1000
 """A constant of a model may be a smaller number of rows by chance."""
+_MOST_NUMBERS = 1 << 20
+"""Constants of more numbers are not compared."""
 _OPAQUE = ("pure_callback", "io_callback")
 _LOOPS = ("while", "scan", "cond", "custom_vjp_call", "custom_vjp_call_jaxpr")
 
@@ -153,11 +155,12 @@ class _Flow:
     def _constant(self, value: Any) -> RowState:
         if varying_axes(value) and not self.of_messages:
             return UNKNOWN
-        known = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
         rows = [d for d, size in enumerate(np.shape(value)) if size == self.num_rows]
-        array = np.asarray(value) if known and rows else None
-        uniform = [d for d in rows if array is not None and (array == array.take([0], d)).all()]
-        return Same(frozenset(uniform), value=number_of(value))
+        if rows and _is_small(value):
+            array = np.asarray(value)
+            alike = (d for d in rows if (array == array.take([0], d)).all())
+            return Same(frozenset(alike))
+        return Same(value=number_of(value))
 
     def _equation(self, equation: Any, states: list[RowState]) -> list[RowState]:
         name = equation.primitive.name
@@ -310,6 +313,16 @@ def _in_table(found: Sequence[RowState], states: Sequence[RowState]) -> list[Row
         dataclasses.replace(each, table=table) if isinstance(each, Rows | Unknown) else each
         for each in found
     ]
+
+
+def _is_small(value: Any) -> bool:
+    """Tells whether the numbers of a constant are here, and few enough to be compared."""
+    if isinstance(value, Tracer) or np.size(value) > _MOST_NUMBERS:
+        return False
+    if isinstance(value, jax.Array):
+        is_key = jax.numpy.issubdtype(value.dtype, jax.dtypes.extended)
+        return value.is_fully_addressable and not is_key
+    return isinstance(value, np.ndarray)
 
 
 def _scan_counts(equation: Any) -> tuple[int, int]:
