@@ -134,8 +134,8 @@ def bipartite(
             f"receivers_first=True: {num_receivers} receivers cannot be the first of {num_senders} "
             "senders"
         )
-    senders = _rows("senders", senders, num_senders)
-    receivers = _rows("receivers", receivers, num_receivers)
+    senders = _integers("senders", senders, None, num_senders)
+    receivers = _integers("receivers", receivers, None, num_receivers)
     if len(senders) != len(receivers):
         raise ValueError(
             f"senders has {len(senders)} entries and receivers {len(receivers)}; expected one of "
@@ -148,24 +148,21 @@ def bipartite(
     if receivers_first:
         loops[:num_receivers] = True
         loops[senders[senders == receivers]] = False
-    weights = data.get("edge_weight")
-    if weights is not None:
-        if weights.ndim != 1:
-            raise ValueError(
-                f"edge_weight has shape {list(weights.shape)}; expected [{len(senders)}], a number "
-                "for each edge; pass data of several columns as edges="
-            )
-        weights = _numbers("edge_weight", weights)[: len(senders)]
+    weights = None
+    if edge_weight is not None:
+        weights = _numbers("edge_weight", edge_weight, len(senders))
 
     def table(rows: np.ndarray, size: int, ids: Any, degree: Any, end: str) -> NodeTable:
         entering = None
         if end == "receiver":
             entering = jnp.asarray(np.bincount(rows, minlength=size), jnp.float32)
         if degree is not None:
-            degree = _numbers(f"{end}_degree", _per_row(f"{end}_degree", degree, size))
+            degree = _numbers(f"{end}_degree", degree, size)
         elif weights is not None or entering is None:
             degree = np.bincount(rows, weights, size).astype(np.float32)
-        numbers = np.arange(size) if ids is None else _node_ids(f"{end}_ids", ids, size)
+        numbers = np.arange(size)
+        if ids is not None:
+            numbers = _integers(f"{end}_ids", ids, size, LARGEST + 1)
         return NodeTable(
             jnp.asarray(numbers.astype(np.int32)),
             jnp.ones(size, bool),
@@ -235,19 +232,20 @@ def _concrete(name: str, values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
-def _rows(name: str, values: Any, size: int) -> np.ndarray:
-    rows = _concrete(name, values)
-    if rows.ndim != 1 or not (np.issubdtype(rows.dtype, np.integer) or not rows.size):
+def _integers(name: str, values: Any, count: int | None, stop: int) -> np.ndarray:
+    """int64 [count], from 0 to `stop` - 1; None: any number of them."""
+    found = _concrete(name, values)
+    is_list = found.ndim == 1 and len(found) == (len(found) if count is None else count)
+    if not is_list or not (np.issubdtype(found.dtype, np.integer) or not found.size):
         raise ValueError(
-            f"{name} has shape {list(rows.shape)} and type {rows.dtype}; expected integers [edges]"
+            f"{name} has shape {list(found.shape)} and type {found.dtype}; expected integers "
+            f"[{'edges' if count is None else count}]"
         )
-    if len(rows) > LARGEST:
-        raise ValueError(f"{name} has {len(rows)} entries; a block has at most {LARGEST} edges")
-    if rows.size and not 0 <= rows.min() <= rows.max() < size:
-        raise ValueError(
-            f"{name} holds rows from {rows.min()} to {rows.max()}; expected 0 to {size - 1}"
-        )
-    return rows.astype(np.int64)
+    if len(found) > LARGEST:
+        raise ValueError(f"{name} has {len(found)} entries; a block has at most {LARGEST} edges")
+    if found.size and not 0 <= found.min() <= found.max() < stop:
+        raise ValueError(f"{name} holds {found.min()} to {found.max()}; expected 0 to {stop - 1}")
+    return found.astype(np.int64)
 
 
 def _edge_data(name: str, values: Any, count: int) -> np.ndarray:
@@ -266,29 +264,15 @@ def _edge_data(name: str, values: Any, count: int) -> np.ndarray:
     return data if count else np.zeros((1, *data.shape[1:]), data.dtype)
 
 
-def _per_row(name: str, values: Any, size: int) -> np.ndarray:
+def _numbers(name: str, values: Any, count: int) -> np.ndarray:
+    """float32 [count]."""
     found = _concrete(name, values)
-    if found.shape != (size,):
-        raise ValueError(f"{name} has shape {list(found.shape)}; expected [{size}]")
-    return found
-
-
-def _numbers(name: str, values: np.ndarray) -> np.ndarray:
-    if not (jnp.issubdtype(values.dtype, jnp.number) or values.dtype == np.bool_):
-        raise ValueError(f"{name} has type {values.dtype}; expected real numbers")
-    if jnp.issubdtype(values.dtype, jnp.complexfloating):
-        raise ValueError(f"{name} has type {values.dtype}; expected real numbers")
-    numbers = values.astype(np.float32)
+    is_real = jnp.issubdtype(found.dtype, jnp.number) or found.dtype == np.bool_
+    if found.shape != (count,) or not is_real or jnp.iscomplexobj(found):
+        raise ValueError(
+            f"{name} has shape {list(found.shape)} and type {found.dtype}; expected real numbers "
+            f"[{count}]"
+        )
+    numbers = found.astype(np.float32)
     check_finite(name, numbers)
     return numbers
-
-
-def _node_ids(name: str, values: Any, size: int) -> np.ndarray:
-    ids = _per_row(name, values, size)
-    if not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"{name} has type {ids.dtype}; expected integers [{size}]")
-    if not 0 <= ids.min() <= ids.max() <= LARGEST:
-        raise ValueError(
-            f"{name} holds ids from {ids.min()} to {ids.max()}; expected 0 to {LARGEST}"
-        )
-    return ids

@@ -287,20 +287,17 @@ def check_neighborhood(neighborhood: Any) -> None:
       ValueError: it is a whole graph, a sharded graph outside of `spmd`, an array, or no
         neighbourhood.
     """
-    if is_graph(neighborhood):
-        raise ValueError(
-            "a layer runs on the shard of a device, and was given a Graph. Place the graph first: "
-            "sharded = jaxgraph.parallel.shard(graph, None, jaxgraph.parallel.make_mesh(1)); then "
-            "call jaxgraph.train.predict(model, sharded), or run a function of a shard by "
-            "jaxgraph.parallel.spmd(lambda model, shard: ..., outputs='rows')(model, sharded)"
-        )
     # A ShardedGraph: its module imports this one.
-    if hasattr(neighborhood, "shards"):
+    if is_graph(neighborhood) or hasattr(neighborhood, "shards"):
+        place = "Place the graph first, sharded = jaxgraph.parallel.shard(graph, None, "
+        place += "jaxgraph.parallel.make_mesh(1)); then call"
+        is_placed = hasattr(neighborhood, "shards")
         raise ValueError(
-            "a layer runs on the shard of a device, and was given a ShardedGraph. Call it in a "
-            "function of a shard, jaxgraph.parallel.spmd(lambda model, shard: model(shard, "
-            "shard.nodes), outputs='rows')(model, sharded), or use "
-            "jaxgraph.train.predict(model, sharded)"
+            "a layer runs on the shard of a device, and was given a "
+            f"{type(neighborhood).__name__}. {'Call' if is_placed else place} "
+            "jaxgraph.train.predict(model, sharded), or run it in a function of a shard, "
+            "jaxgraph.parallel.spmd(lambda model, shard: model(shard, shard.nodes), "
+            "outputs='rows')(model, sharded)"
         )
     if isinstance(neighborhood, jax.Array | np.ndarray):
         raise ValueError(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["representation"]
 
-_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
@@ -31,13 +30,15 @@ def representation(sharded: ShardedGraph) -> str:
       Size and mode, then parts, data of nodes and edges, and bytes per device.
     """
     manifest, shards = sharded.shards.manifest, sharded.shards
-    size = "of unknown size"
+    graph, streamed = "of unknown size", sharded.is_streamed
+    # Of a streamed graph, `shards` has the shapes of one part on each device.
+    size = _bytes_per_device(shards) * (manifest.num_parts if streamed else 1)
     if sharded.counts is not None:
-        size = f"num_nodes={sharded.counts.num_nodes}, num_edges={sharded.counts.num_edges}"
+        graph = f"num_nodes={sharded.counts.num_nodes}, num_edges={sharded.counts.num_edges}"
     mode = manifest.mode if manifest.columns is None else "p3"
-    mode = "stream" if sharded.is_streamed else mode
+    mode = "stream" if streamed else mode
     rest = "" if manifest.columns is None else f", rest={manifest.mode!r}"
-    first = f"ShardedGraph({size}, mode={mode!r}{rest}, num_parts={manifest.num_parts})"
+    first = f"ShardedGraph({graph}, mode={mode!r}{rest}, num_parts={manifest.num_parts})"
     rows = {
         "devices": f"{sharded.mesh.size} x {sharded.mesh.devices.flat[0].platform}, "
         f"axis {sharded.axis!r}, {manifest.node_rows} rows per part, "
@@ -48,8 +49,7 @@ def representation(sharded: ShardedGraph) -> str:
         "edges": _arrays({name: getattr(shards, name) for name in EDGE_DATA}),
         "node_data": _arrays(shards.node_data),
         "edge_data": _arrays(shards.edge_data),
-        "memory": f"{_bytes_text(_bytes_per_device(shards))} "
-        f"{'on the host' if sharded.is_streamed else 'per device'}",
+        "memory": f"{size / 2**20:,.2f} MiB {'on the host' if streamed else 'per device'}",
     }
     return "\n".join([first, *(f"  {name:<9} {text}" for name, text in rows.items() if text)])
 
@@ -88,11 +88,6 @@ def _arrays(arrays: Mapping[str, Any]) -> str:
             text = f"{name} {getattr(array, 'dtype', type(array).__name__)}"
             found.append(f"{text} {shape}" if shape else text)
     return ", ".join(found)
-
-
-def _bytes_text(size: int) -> str:
-    unit, name = next(each for each in _UNITS if size >= each[0] or each[0] == 1)
-    return f"{size / unit:,.1f} {name}" if unit > 1 else f"{size} {name}"
 
 
 def _bytes_per_device(shards: Any) -> int:

@@ -132,7 +132,7 @@ def test_a_sharded_graph_says_what_it_holds_in_ten_lines():
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines[1:]}
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(found.shards)) / 2
     assert rows["devices"].startswith("2 x cpu, axis 'graph', 17 rows per part")
-    assert rows["memory"] == f"{size / 2**10:,.1f} KiB per device"
+    assert rows["memory"] == f"{size / 2**20:,.2f} MiB per device"
     assert rows["features"] == "17 x float32" and rows["labels"] == "2 classes"
     assert rows["node_data"] == "target float32 [3]" and rows["edges"] == "edge_weight float32"
     assert rows["edge_data"] == "length float32, open bool [1, 2]"

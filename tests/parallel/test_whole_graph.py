@@ -139,7 +139,6 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 MISTAKES: dict[str, tuple[Any, str]] = {
-    "two arguments": (lambda s, r: s, "must take three arguments"),
     "no receiver": (lambda s, r, e: s - r, "not given, receiver=; .*propagate"),
     "all edges": (lambda s, r, e: s * np.ones((EDGES, 1)), r"\(130, 1\), .*as edge="),
     "all nodes": (lambda s, r, e: s * X, "pass the array as sender="),

@@ -22,7 +22,7 @@ from jaxgraph.parallel.checks.axis_states import (
     only_operand,
 )
 
-__all__ = ["RULES", "counted_from_end"]
+__all__ = ["RULES", "by_rule", "counted_from_end"]
 
 
 def dynamic_slice(step: Step, states: Sequence[State]) -> list[State]:
@@ -157,11 +157,10 @@ def dot(step: Step, states: Sequence[State]) -> list[State]:
         if left.axis not in free[0]:
             return step.mixed()
         return [left.plain().at(len(left_batch) + free[0].index(left.axis))]
-    if isinstance(right, Along):
-        if right.axis not in free[1]:
-            return step.mixed()
-        return [right.plain().at(len(left_batch) + len(free[0]) + free[1].index(right.axis))]
-    return [SHARED]
+    right = _along([right])
+    if right.axis not in free[1]:
+        return step.mixed()
+    return [right.plain().at(len(left_batch) + len(free[0]) + free[1].index(right.axis))]
 
 
 def convolution(step: Step, states: Sequence[State]) -> list[State]:
@@ -180,25 +179,22 @@ def convolution(step: Step, states: Sequence[State]) -> list[State]:
         grouped = left.axis == numbers.lhs_spec[1] and right.axis == numbers.rhs_spec[0]
         if grouped and left.outer == right.outer == 1 and groups % entries == 0:
             return [right.plain().at(numbers.out_spec[1])]
-    else:
-        return [SHARED]
     return step.mixed()
+
+
+def _along(states: Sequence[State]) -> Along:
+    """The state of the only operand, which has the axis."""
+    (state,) = states
+    assert isinstance(state, Along)
+    return state
 
 
 def _never(step: Step, states: Sequence[State]) -> list[State]:
-    if all(state == SHARED for state in states):
-        return [SHARED] * len(step.outputs)
-    return step.mixed()
-
-
-def _collective(step: Step, states: Sequence[State]) -> list[State]:
     return step.mixed()
 
 
 def _reshape(step: Step, states: Sequence[State]) -> list[State]:
-    state = only_operand(states)
-    if state is None:
-        return [SHARED]
+    state = _along(states)
     old, new = step.inputs[0], step.outputs[0]
     if 0 in new:
         return [SHARED]
@@ -236,9 +232,7 @@ def _place(shape: tuple[int, ...], entries: int, stride: int) -> Along | None:
 
 
 def _transpose(step: Step, states: Sequence[State]) -> list[State]:
-    state = only_operand(states)
-    if state is None:
-        return [SHARED]
+    state = _along(states)
     if isinstance(state.content, tuple):
         return step.mixed("position")
     return [state.at(tuple(step.params["permutation"]).index(state.axis))]
@@ -250,9 +244,7 @@ def _without(axis: int, removed: Sequence[int], rank: int) -> int:
 
 
 def _squeeze(step: Step, states: Sequence[State]) -> list[State]:
-    state = only_operand(states)
-    if state is None:
-        return [SHARED]
+    state = _along(states)
     if isinstance(state.content, tuple):
         return step.mixed("position")
     removed, rank = step.params["dimensions"], len(step.inputs[0])
@@ -270,18 +262,14 @@ def _stack(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _unstack(step: Step, states: Sequence[State]) -> list[State]:
-    state, axis = only_operand(states), step.params["axis"] % len(step.inputs[0])
-    if state is None:
-        return [SHARED] * len(step.outputs)
+    state, axis = _along(states), step.params["axis"] % len(step.inputs[0])
     if state.axis == axis or isinstance(state.content, tuple):
         return step.mixed()
     return [state.at(state.axis - (axis < state.axis))] * len(step.outputs)
 
 
 def _tile(step: Step, states: Sequence[State]) -> list[State]:
-    state = only_operand(states)
-    if state is None:
-        return [SHARED]
+    state = _along(states)
     if state.depends_on_position:
         return step.mixed("position")
     axis = state.axis + len(step.outputs[0]) - len(step.inputs[0])
@@ -371,8 +359,6 @@ def _pad(step: Step, states: Sequence[State]) -> list[State]:
 def _concatenate(step: Step, states: Sequence[State]) -> list[State]:
     dimension = step.params["dimension"]
     along = [state for state in states if isinstance(state, Along)]
-    if not along:
-        return [SHARED]
     if any(state.axis == dimension for state in along) or len(along) < len(states):
         return step.mixed()
     if not any(state.depends_on_position for state in along):
@@ -441,9 +427,7 @@ def _window(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _cast_bits(step: Step, states: Sequence[State]) -> list[State]:
-    state = only_operand(states)
-    if state is None:
-        return [SHARED]
+    state = _along(states)
     same = step.outputs[0][state.axis : state.axis + 1] == (step.inputs[0][state.axis],)
     return [state.plain()] if same else step.mixed()
 
@@ -501,7 +485,19 @@ RULES |= {f"reduce_{name}": _reduce for name in _REDUCTIONS.split()}
 RULES |= dict.fromkeys(_ALONG.split(), _along_dimension)
 RULES |= dict.fromkeys(_WINDOWS.split(), _window)
 RULES |= dict.fromkeys(_MATRICES.split(), _trailing(2))
-RULES |= dict.fromkeys(_COLLECTIVES.split(), _collective)
+RULES |= dict.fromkeys(_COLLECTIVES.split(), _never)
 RULES |= dict.fromkeys(
     ["scatter", *(f"scatter{mark}{name}" for mark in "-_" for name in _SCATTERS.split())], scatter
 )
+
+
+def by_rule(step: Step, states: Sequence[State]) -> list[State]:
+    """The states of the outputs of an equation, by the rule of its primitive.
+
+    Args:
+      step: the equation.
+      states: of its inputs, none of them `Mixed`.
+    """
+    if all(state == SHARED for state in states):
+        return [SHARED] * len(step.outputs)
+    return RULES.get(step.name, by_default)(step, states)

@@ -1,8 +1,8 @@
 """The states of values in a function that must treat every entry of one axis by itself.
 
 `row_flow` follows the axis (of rows, or of the edges of a chunk) through a jaxpr. A value has one
-of three states. It does not depend on the axis (`SHARED`). It has the axis in a known dimension, and
-its entry e depends on entry e of the inputs alone (`Along`). Or it mixes entries (`Mixed`).
+of three states. It does not depend on the axis (`SHARED`). It has the axis in a known dimension,
+and its entry e depends on entry e of the inputs alone (`Along`). Or it mixes entries (`Mixed`).
 """
 
 from __future__ import annotations
@@ -141,8 +141,6 @@ def by_default(step: Step, states: Sequence[State]) -> list[State]:
       The states of its outputs.
     """
     along = [(s, shape) for s, shape in zip(states, step.inputs, strict=True) if s != SHARED]
-    if not along:
-        return [SHARED] * len(step.outputs)
     state = joined([state for state, _ in along])
     if not isinstance(state, Along):
         return step.mixed(state.why if isinstance(state, Mixed) else "mixes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,7 +33,7 @@ def with_notes(
         try:
             return message_fn(*ends)
         except Exception as error:
-            for note in _causes(error, message_fn, ends, all_rows):
+            for note in _causes(error, ends, all_rows):
                 error.add_note(f"jaxgraph: {note}")
             raise
 
@@ -42,18 +41,12 @@ def with_notes(
 
 
 def _causes(
-    error: Exception,
-    message_fn: Callable[..., Pytree],
-    ends: tuple[Pytree, ...],
-    all_rows: dict[str, set[int]],
+    error: Exception, ends: tuple[Pytree, ...], all_rows: dict[str, set[int]]
 ) -> Iterator[str]:
     given = dict(zip(all_rows, ends, strict=True))
     yield "the message function was called with " + ", ".join(
         f"{name} {_kind(value)}" for name, value in given.items()
     )
-    if isinstance(error, TypeError) and not _takes(message_fn, ends):
-        yield "it must take three arguments: lambda sender, receiver, edge: ..."
-        return
     missing = [name for name, value in given.items() if value is None]
     if missing and "NoneType" in str(error):
         yield (
@@ -76,16 +69,6 @@ def _causes(
             "a number for each edge has shape [edges], and rows have [edges, features]: multiply "
             "by e[:, None]"
         )
-
-
-def _takes(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:  # it has no signature
-        return True
-    return True
 
 
 def _kind(value: Pytree) -> str:

@@ -29,8 +29,8 @@ from jaxgraph.parallel.checks.authors import (
     is_within,
     user_line,
 )
-from jaxgraph.parallel.checks.axis_rules import RULES, counted_from_end
-from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, Step, by_default
+from jaxgraph.parallel.checks.axis_rules import RULES, by_rule, counted_from_end
+from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, Step
 from jaxgraph.parallel.checks.row_padding import filled, has_naturals, is_neutral
 from jaxgraph.parallel.checks.row_scatters import SCATTERED, is_by_value, scattered
 from jaxgraph.parallel.checks.row_shares import (
@@ -73,6 +73,8 @@ _OF_DEVICES = (
 )
 _MANY = 1000
 """A constant of a model may be a smaller number of rows by chance."""
+_MOST_NUMBERS = 1 << 20
+"""Constants of more numbers are not compared."""
 _OPAQUE = ("pure_callback", "io_callback")
 _LOOPS = ("while", "scan", "cond", "custom_vjp_call", "custom_vjp_call_jaxpr")
 
@@ -153,11 +155,12 @@ class _Flow:
     def _constant(self, value: Any) -> RowState:
         if varying_axes(value) and not self.of_messages:
             return UNKNOWN
-        known = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
         rows = [d for d, size in enumerate(np.shape(value)) if size == self.num_rows]
-        array = np.asarray(value) if known and rows else None
-        uniform = [d for d in rows if array is not None and (array == array.take([0], d)).all()]
-        return Same(frozenset(uniform), value=number_of(value))
+        if rows and _is_small(value):
+            array = np.asarray(value)
+            alike = (d for d in rows if (array == array.take([0], d)).all())
+            return Same(frozenset(alike))
+        return Same(value=number_of(value))
 
     def _equation(self, equation: Any, states: list[RowState]) -> list[RowState]:
         name = equation.primitive.name
@@ -312,6 +315,16 @@ def _in_table(found: Sequence[RowState], states: Sequence[RowState]) -> list[Row
     ]
 
 
+def _is_small(value: Any) -> bool:
+    """Tells whether the numbers of a constant are here, and few enough to be compared."""
+    if isinstance(value, Tracer) or np.size(value) > _MOST_NUMBERS:
+        return False
+    if isinstance(value, jax.Array):
+        is_key = jax.numpy.issubdtype(value.dtype, jax.dtypes.extended)
+        return value.is_fully_addressable and not is_key
+    return isinstance(value, np.ndarray)
+
+
 def _scan_counts(equation: Any) -> tuple[int, int]:
     """Counts the constants and carries of a scan: their rank is the same inside and outside.
 
@@ -399,7 +412,6 @@ def _is_summed(step: Step, states: Sequence[RowState]) -> bool:
 
 def _followed(step: Step, states: Sequence[RowState], axis: int) -> list[Along | Mixed | Any]:
     """Finds the states of the outputs by the rules of `axis_rules`."""
-    rule = RULES.get(step.name, by_default)
     acts_by_number = step.name not in RULES or step.name in ("select_n", "lt")
     if acts_by_number:
         _check_aligned(step, states, axis)
@@ -415,7 +427,7 @@ def _followed(step: Step, states: Sequence[RowState], axis: int) -> list[Along |
 
     found: list[State] = []
     for with_marks in (True, False):
-        found = rule(step, [along(state, with_marks) for state in states])
+        found = by_rule(step, [along(state, with_marks) for state in states])
         if not any(isinstance(state, Mixed) for state in found):
             return found
     mixed = next(state for state in found if isinstance(state, Mixed))
@@ -455,7 +467,7 @@ def _same_of_rows(
         return Same(dimensions - {axis}, marked)
     if step.name == "broadcast_in_dim":
         return _same_broadcast(step, states[0], dimensions)
-    rule, uniform = RULES.get(step.name, by_default), frozenset()
+    uniform = frozenset()
     for axis in {d for state in states for d in state.uniform}:
         given = [
             Along(axis, uniform=True)
@@ -467,14 +479,14 @@ def _same_of_rows(
         ]
         if any(isinstance(state, Mixed) for state in given):
             continue
-        found = rule(step, given)[output]
+        found = by_rule(step, given)[output]
         if isinstance(found, Along) and found.uniform and found.outer == found.inner == 1:
             uniform |= {found.axis}
     marked = None
     if any(state.marked for state in states):
         alike = [Along(min(x.uniform), uniform=True) if x.uniform else SHARED for x in states]
         marks = [state.marked or other for state, other in zip(states, alike, strict=True)]
-        found = (counted_from_end(step, marks) or rule(step, marks))[output]
+        found = (counted_from_end(step, marks) or by_rule(step, marks))[output]
         marked = found if isinstance(found, Along) and found.content is not None else None
     return Same(uniform, marked)
 

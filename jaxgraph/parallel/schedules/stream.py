@@ -142,14 +142,11 @@ class ChunkPrograms:
 
         `inputs.sender` has rows of the part `step` steps behind. The answers are its gradient.
         """
-        shard = part.part()
-        remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))
-        stages = self._stages(shard, reducer, remote)
+        shard, tables = part.part(), inputs.sender
+        remote = dataclasses.replace(inputs, sender=rows_at(tables, places))
         where = Places(None, positions(shard.reach, step))
-        grads, answer = self._pulled(stages, shard.incoming, step, remote, adjoint, grads, where)
-        answers = self._answers(answers, answer, inputs.sender, places)
-        tables = self.ring.handed_on(inputs.sender) if hands_on else ()
-        return grads, answers, tables, _token((grads, answer))
+        group = (shard.incoming, step, reducer, remote, adjoint, grads, where)
+        return self._pulled(group, tables, places, answers, hands_on)
 
     def pull_row(
         self,
@@ -174,25 +171,21 @@ class ChunkPrograms:
         assert edges is not None
         receiver, there = rows_at(tables, places)
         remote = dataclasses.replace(inputs, receiver=receiver)
-        stages = choose_stages(edges, self.message, reducer, remote)
         where = Places(positions(shard.send, step), None)
-        grads, answer = self._pulled(stages, edges, step - 1, remote, there, grads, where)
+        group = (edges, step - 1, reducer, remote, there, grads, where)
+        return self._pulled(group, tables, places, answers, hands_on)
+
+    def _pulled(
+        self, group: Any, tables: Pytree, places: Any, answers: list[jax.Array], hands_on: bool
+    ) -> tuple[Inputs, list[jax.Array], Pytree, jax.Array]:
+        """Pulls gradients through a group of edges; see `pull_column`."""
+        edges, number, reducer, inputs, adjoint, grads, where = group
+        stages = choose_stages(edges, self.message, reducer, inputs)
+        pulled = stages.pull_group(edges, number, inputs, adjoint, self.wanted, grads, where, None)
+        grads, answer = pulled.gradients, list(pulled.answer or ())
         answers = self._answers(answers, answer, tables, places)
         handed = self.ring.handed_on(tables) if hands_on else ()
         return grads, answers, handed, _token((grads, answer))
-
-    def _pulled(
-        self,
-        stages: Stages,
-        edges: Any,
-        group: Any,
-        inputs: Inputs,
-        adjoint: Pytree,
-        grads: Inputs,
-        places: Places,
-    ) -> tuple[Inputs, list[jax.Array]]:
-        pulled = stages.pull_group(edges, group, inputs, adjoint, self.wanted, grads, places, None)
-        return pulled.gradients, [] if pulled.answer is None else list(pulled.answer)
 
     def _answers(
         self, answers: list[jax.Array], answer: list[jax.Array], tables: Pytree, places: Any
