@@ -186,14 +186,17 @@ def _run_worker(
                 timeout=timeout_seconds,
                 check=False,
             )
-        except subprocess.TimeoutExpired as error:
-            raise _failure(
-                f"did not end within {timeout_seconds:.0f} s (timeout_seconds)"
-            ) from error
-        result = folder / "assignment.npy"
-        if done.returncode != 0 or not result.exists():
-            raise _failure(_reason(done.returncode, done.stdout.decode(errors="replace")))
-        return np.load(result)
+        except subprocess.TimeoutExpired:
+            reason = f"did not end within {timeout_seconds:.0f} s (timeout_seconds)"
+        else:
+            result = folder / "assignment.npy"
+            if done.returncode == 0 and result.exists():
+                return np.load(result)
+            reason = _reason(done.returncode, done.stdout.decode(errors="replace"))
+    raise RuntimeError(
+        f"METIS {reason}. Another seed or objective may avoid it; method='hash' or "
+        "'equal-edges', and order='rcm' or 'degree', need no METIS."
+    )
 
 
 def _reason(return_code: int, output: str) -> str:
@@ -202,10 +205,3 @@ def _reason(return_code: int, output: str) -> str:
     if return_code < 0:
         return f"was ended by signal {-return_code} ({signal.strsignal(-return_code)}){said}"
     return f"ended with exit code {return_code} and without a result{said}"
-
-
-def _failure(reason: str) -> RuntimeError:
-    return RuntimeError(
-        f"METIS {reason}. Another seed or objective may avoid it; method='hash' or "
-        "'equal-edges', and order='rcm' or 'degree', need no METIS."
-    )
