@@ -92,19 +92,7 @@ def test_element_types(dtype, size):
     assert traffic(compiled) == {"collective-permute": ROWS * COLUMNS * size}
 
 
-class TestSeveralArrays:
-    def test_sum_of_a_pytree(self):
-        """XLA may combine these into one variadic all-reduce."""
-
-        def program(x):
-            leaves = {"rows": x, "sums": x.sum(0), "count": jnp.sum(x > 0.0, dtype=jnp.int32)}
-            leaves = jax.lax.psum(leaves, "graph")
-            return leaves["rows"] + leaves["sums"], leaves["count"]
-
-        compiled = compile_sharded(program, out=(P(), P()))
-        floats, integers = BLOCK + COLUMNS * 4, 4
-        assert traffic(compiled) == {"all-reduce": 2 * 7 * (floats + integers) // 8}
-
+class TestSeveral:
     def test_gather_permute_and_sum_together(self):
         def program(x):
             everything = jax.lax.all_gather(x, "graph", tiled=True)
