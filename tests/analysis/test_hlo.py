@@ -128,11 +128,6 @@ class TestParse:
         [
             ("module @jit_f {}", "no 'HloModule' line"),
             ("HloModule m\n\n%c () -> f32[] {\n  ROOT %p = f32[] constant(1)\n}\n", "no ENTRY"),
-            ("HloModule m\n\nENTRY %c () -> f32[] {\n  ROOT %p = f32[] constant(1)\n", "not end"),
-            (
-                "HloModule m\n" + "\nENTRY %c () -> f32[] {\n  %p = f32[] constant(1)\n}\n" * 2,
-                "one",
-            ),
         ],
     )
     def test_anything_else_is_an_error(self, text, message):
