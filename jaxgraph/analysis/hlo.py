@@ -130,7 +130,7 @@ def parse(text: str) -> Module:
       The module.
 
     Raises:
-      ValueError: the text is not that of one HLO module, or a line of it cannot be read.
+      ValueError: the text is not that of an HLO module, or a line of it cannot be read.
     """
     header = next((line for line in text.splitlines() if line.startswith("HloModule ")), None)
     if header is None:
@@ -142,8 +142,6 @@ def parse(text: str) -> Module:
     entry: Computation | None = None
     for name, is_entry, lines in _bodies(text):
         computation = Computation(name, tuple(parse_instruction(line) for line in lines))
-        if is_entry and entry is not None:
-            raise ValueError("more than one ENTRY computation: pass the text of one HLO module")
         computations[name] = computation
         entry = computation if is_entry else entry
     if entry is None:
@@ -235,8 +233,6 @@ def _bodies(text: str) -> Iterator[tuple[str, bool, list[str]]]:
             is_entry = line.startswith("ENTRY ")
             name = re.split(r"[\s(]", line.removeprefix("ENTRY "), maxsplit=1)[0].lstrip("%")
             lines = []
-    if lines is not None:
-        raise ValueError(f"computation {name!r} does not end: the HLO text is incomplete")
 
 
 def _closing(text: str, start: int) -> int:

@@ -5,7 +5,7 @@ Devices are numbered as the mesh lists them, and each run of `per_host` of them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -48,6 +48,14 @@ class Sent:
 
     inside: dict[str, int]
     between: dict[str, int]
+
+    @classmethod
+    def of(cls, sums: Mapping[tuple[str, str], Fraction]) -> Sent:
+        """Of bytes by collective and link."""
+        found: dict[str, dict[str, int]] = {"inside": {}, "between": {}}
+        for (name, link), size in sorted(sums.items()):
+            found[link][name] = round(size)
+        return cls(**found)
 
     @property
     def total(self) -> int:

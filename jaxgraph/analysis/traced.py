@@ -338,12 +338,7 @@ def sent_by_link(steps: Sequence[Step], per_host: int) -> Sent:
     Returns:
       The bytes.
     """
-    found = _sent(steps, per_host)
-    inside, between = (
-        {name: round(size) for (name, place), size in sorted(found.items()) if place == link}
-        for link in ("inside", "between")
-    )
-    return Sent(inside, between)
+    return Sent.of(_sent(steps, per_host))
 
 
 def _sent(steps: Sequence[Step], per_host: int | None) -> dict[tuple[str, str], Fraction]:

@@ -92,12 +92,7 @@ def traffic_by_link(compiled: jax.stages.Compiled, per_host: int) -> Sent:
     Raises:
       ValueError: as `traffic`.
     """
-    found = _sums(_text(compiled), per_host)
-    inside, between = (
-        {name: round(size) for (name, place), size in sorted(found.items()) if place == link}
-        for link in ("inside", "between")
-    )
-    return Sent(inside, between)
+    return Sent.of(_sums(_text(compiled), per_host))
 
 
 def _sums(text: str, per_host: int | None) -> _Sums:

@@ -46,7 +46,8 @@ class Partition:
         object.__setattr__(self, "num_parts", num_parts)
         object.__setattr__(self, "assignment", _checked_assignment(self.assignment, num_parts))
         if self.rank is not None:
-            object.__setattr__(self, "rank", _checked_rank(self.rank, self.num_nodes))
+            rank = _stored("rank", self.rank, self.num_nodes, self.num_nodes)
+            object.__setattr__(self, "rank", rank)
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         # Unpickling and copying skip the constructor, and bring writable arrays.
@@ -112,32 +113,23 @@ def checked_num_parts(num_parts: int) -> int:
 
 
 def _checked_assignment(assignment: ArrayLike, num_parts: int) -> np.ndarray:
-    refuse_masked("assignment", assignment)
     array = np.asarray(assignment)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
             f"assignment: got shape {list(array.shape)}; expected [num_nodes], one part per node."
         )
-    if array.dtype.kind not in "iu":
+    return _stored("assignment", assignment, array.size, num_parts)
+
+
+def _stored(name: str, values: ArrayLike, count: int, end: int) -> np.ndarray:
+    """Integers [count] from 0 to end - 1, as a read-only copy."""
+    refuse_masked(name, values)
+    array = np.asarray(values)
+    if array.shape != (count,) or array.dtype.kind not in "iu":
         raise ValueError(
-            f"assignment: got dtype {array.dtype}; expected integers. Convert with "
-            "assignment.astype(np.int32) if its values are whole numbers."
+            f"{name}: got {array.dtype} {list(array.shape)}; expected integers [{count}], one "
+            f"per node. Convert with {name}.astype(np.int32) if its values are whole numbers."
         )
-    return _stored("assignment", array, num_parts)
-
-
-def _checked_rank(rank: ArrayLike, num_nodes: int) -> np.ndarray:
-    refuse_masked("rank", rank)
-    array = np.asarray(rank)
-    if array.shape != (num_nodes,) or array.dtype.kind not in "iu":
-        raise ValueError(
-            f"rank: got {array.dtype} {list(array.shape)}; expected integers [{num_nodes}], one "
-            "per node."
-        )
-    return _stored("rank", array, num_nodes)
-
-
-def _stored(name: str, array: np.ndarray, end: int) -> np.ndarray:
     smallest, largest = int(array.min()), int(array.max())
     if smallest < 0 or largest >= end:
         raise ValueError(

@@ -13,7 +13,6 @@ import math
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,21 +41,6 @@ _ATTEMPTS = 4
 _SMALL_GRAPH_ENTRIES = 500_000
 # The METIS manual recommends recursive bisection for few parts only; pymetis draws the line here.
 _MOST_PARTS_BISECTED = 8
-
-
-@dataclass(frozen=True, eq=False)
-class _Balance:
-    """The weights that METIS balances, and the balance that the result must have.
-
-    Args:
-        combined: int64 [num_nodes], the one weight that METIS gets.
-        wanted: int64 [num_nodes], the weight to balance.
-        keep_nodes: whether the number of nodes is balanced too.
-    """
-
-    combined: np.ndarray
-    wanted: np.ndarray
-    keep_nodes: bool
 
 
 def metis_assignment(
@@ -93,7 +77,7 @@ def metis_assignment(
         ValueError: balance is "labels" and the graph has no training mask.
         RuntimeError: METIS crashed, failed, or did not end in time.
     """
-    chosen = _balance(graph, balance)
+    combined, wanted = _weights(graph, balance)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
     if num_parts == graph.num_nodes:
@@ -109,8 +93,8 @@ def metis_assignment(
     }
     if timeout_seconds is None:
         timeout_seconds = 300 + 5e-5 * adjacency.neighbours.size
-    found = _run_worker(adjacency, chosen.combined, settings, timeout_seconds)
-    return _repaired(found, num_parts, adjacency, chosen)
+    found = _run_worker(adjacency, combined, settings, timeout_seconds)
+    return _repaired(found, num_parts, adjacency, wanted, keep_nodes=balance != "nodes")
 
 
 def _seed_of_metis(seed: int) -> int:
@@ -120,13 +104,14 @@ def _seed_of_metis(seed: int) -> int:
     return 1 + int(np.random.SeedSequence(seed).generate_state(1)[0]) % (2**31 - 1)
 
 
-def _balance(graph: Graph, balance: str) -> _Balance:
+def _weights(graph: Graph, balance: str) -> tuple[np.ndarray, np.ndarray]:
+    """The one weight of a node that METIS gets, and the weight to balance, int64 [num_nodes]."""
     ones = np.ones(graph.num_nodes, np.int64)
     if balance == "nodes":
-        return _Balance(combined=ones, wanted=ones, keep_nodes=False)
+        return ones, ones
     if balance == "edges":
         in_degrees = graph.in_degrees()
-        return _Balance(combined=in_degrees + 1, wanted=in_degrees, keep_nodes=True)
+        return in_degrees + 1, in_degrees
     if graph.train_mask is None:
         raise ValueError(
             "balance: 'labels' balances the nodes of the training mask and the graph has none; "
@@ -135,23 +120,28 @@ def _balance(graph: Graph, balance: str) -> _Balance:
     labelled = graph.train_mask.astype(np.int64)
     # All labelled nodes together weigh as much as all nodes.
     scale = round(graph.num_nodes / int(labelled.sum()))
-    return _Balance(combined=ones + scale * labelled, wanted=labelled, keep_nodes=True)
+    return ones + scale * labelled, labelled
 
 
 def _repaired(
-    assignment: np.ndarray, num_parts: int, adjacency: Adjacency, balance: _Balance
+    assignment: np.ndarray,
+    num_parts: int,
+    adjacency: Adjacency,
+    weights: np.ndarray,
+    *,
+    keep_nodes: bool,
 ) -> np.ndarray:
-    """Fills empty parts, and restores the requested balance."""
+    """Fills empty parts, and restores the balance of weights and, if asked for, of nodes."""
     repaired = fill_empty_parts(assignment, num_parts, adjacency)
-    wanted, wanted_limit = balance.wanted[None], _limit(balance.wanted, num_parts, _TOLERANCE)
-    repaired = rebalance(repaired, num_parts, adjacency, wanted, np.array([wanted_limit]))
-    if not balance.keep_nodes:
+    limit = _limit(weights, num_parts, _TOLERANCE)
+    repaired = rebalance(repaired, num_parts, adjacency, weights[None], np.array([limit]))
+    if not keep_nodes:
         return repaired
     # In a second step: rebalancing for both moves no weight that is balanced already.
-    ones = np.ones_like(balance.wanted)
-    both = np.stack([balance.wanted, ones])
+    ones = np.ones_like(weights)
     for tolerance in _NODE_TOLERANCES:
-        limits = np.array([wanted_limit, _limit(ones, num_parts, tolerance)])
+        limits = np.array([limit, _limit(ones, num_parts, tolerance)])
+        both = np.stack([weights, ones])
         repaired = rebalance(repaired, num_parts, adjacency, both, limits)
     return repaired
 
@@ -186,14 +176,17 @@ def _run_worker(
                 timeout=timeout_seconds,
                 check=False,
             )
-        except subprocess.TimeoutExpired as error:
-            raise _failure(
-                f"did not end within {timeout_seconds:.0f} s (timeout_seconds)"
-            ) from error
-        result = folder / "assignment.npy"
-        if done.returncode != 0 or not result.exists():
-            raise _failure(_reason(done.returncode, done.stdout.decode(errors="replace")))
-        return np.load(result)
+        except subprocess.TimeoutExpired:
+            reason = f"did not end within {timeout_seconds:.0f} s (timeout_seconds)"
+        else:
+            result = folder / "assignment.npy"
+            if done.returncode == 0 and result.exists():
+                return np.load(result)
+            reason = _reason(done.returncode, done.stdout.decode(errors="replace"))
+    raise RuntimeError(
+        f"METIS {reason}. Another seed or objective may avoid it; method='hash' or "
+        "'equal-edges', and order='rcm' or 'degree', need no METIS."
+    )
 
 
 def _reason(return_code: int, output: str) -> str:
@@ -202,10 +195,3 @@ def _reason(return_code: int, output: str) -> str:
     if return_code < 0:
         return f"was ended by signal {-return_code} ({signal.strsignal(-return_code)}){said}"
     return f"ended with exit code {return_code} and without a result{said}"
-
-
-def _failure(reason: str) -> RuntimeError:
-    return RuntimeError(
-        f"METIS {reason}. Another seed or objective may avoid it; method='hash' or "
-        "'equal-edges', and order='rcm' or 'degree', need no METIS."
-    )

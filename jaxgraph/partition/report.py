@@ -103,11 +103,9 @@ def report(
         )
     cost = None if node_cost is None else checked_node_cost(node_cost, graph.num_nodes)
     num_parts, owner = partition.num_parts, partition.assignment
-    receiver_parts = owner[graph.receivers]
-    crossing = owner[graph.senders] != receiver_parts
-    edge_cut = int(np.count_nonzero(crossing))
-    edges = np.bincount(receiver_parts, minlength=num_parts)
-    halo_pairs = _halo_pairs(graph.senders[crossing], receiver_parts[crossing], owner, num_parts)
+    edges = np.bincount(owner, graph.in_degrees(), num_parts).astype(np.int64)
+    edge_cut = int(np.count_nonzero(owner[graph.senders] != owner[graph.receivers]))
+    halo_pairs = count_halo_pairs(graph, partition)
     trained = owner[:0] if graph.train_mask is None else owner[graph.train_mask]
     labelled = np.bincount(trained, minlength=num_parts)
     costs = None if cost is None else cost.of_parts(owner, halo_pairs)
@@ -170,18 +168,10 @@ def count_halo_pairs(graph: Graph, partition: Partition) -> np.ndarray:
     Returns:
         int64 [P, P], the nodes of part q that send to part p, at [p, q]; 0 at [p, p].
     """
-    owner = partition.assignment
+    owner, num_parts = partition.assignment, partition.num_parts
     receiver_parts = owner[graph.receivers]
     crossing = owner[graph.senders] != receiver_parts
-    ends = graph.senders[crossing], receiver_parts[crossing]
-    return _halo_pairs(*ends, owner, partition.num_parts)
-
-
-def _halo_pairs(
-    senders: np.ndarray, receiver_parts: np.ndarray, owner: np.ndarray, num_parts: int
-) -> np.ndarray:
-    """Counts the distinct senders of crossing edges by receiving and owning part, int64 [P, P]."""
-    rows = senders.astype(np.int64) * num_parts + receiver_parts
+    rows = graph.senders[crossing].astype(np.int64) * num_parts + receiver_parts[crossing]
     # np.unique hashes, which takes ten times as long as a sort on millions of rows.
     rows.sort()
     rows = rows[np.diff(rows, prepend=-1) != 0]

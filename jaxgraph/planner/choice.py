@@ -132,35 +132,22 @@ def consider(
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
     checked_choice("compile", compile, COMPILED)
-    request = _Request.of(model, source, target, optimizer, memory_limit, task)
+    request = _Request(model, source, target, optimizer, memory_limit, task)
     return request.ways(methods, compile)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class _Request:
     """The model to be run and the machine; partitions of the graph are made once."""
 
-    model: nnx.Module
-    source: Graph | GraphCounts
-    optimizer: optax.GradientTransformation
-    task: Task | None
-    target: Target
-    mesh: Mesh
-    limit: int
-    is_limited: bool
-    parts: dict[str, Partition] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         model: nnx.Module,
         source: Graph | GraphCounts,
         target: Target | str | Mesh,
         optimizer: optax.GradientTransformation,
         memory_limit: int | str | None,
         task: Task | None,
-    ) -> _Request:
-        """The request of a caller."""
+    ) -> None:
         if not isinstance(source, Graph | GraphCounts):
             raise ValueError(
                 f"source is of type {type(source).__name__}; expected a jaxgraph.Graph or "
@@ -173,10 +160,12 @@ class _Request:
                 f"target is of type {type(target).__name__}; expected a name such as 'h200x8', the "
                 "result of find_target, or a mesh"
             )
-        mesh = target if isinstance(target, Mesh) else found.mesh()
-        is_limited = memory_limit is not None
-        limit = bytes_of("memory_limit", memory_limit) if is_limited else found.memory
-        return cls(model, source, optimizer, task, found, mesh, limit, is_limited)
+        self.model, self.source, self.optimizer, self.task = model, source, optimizer, task
+        self.target = found
+        self.mesh = target if isinstance(target, Mesh) else found.mesh()
+        self.is_limited = memory_limit is not None
+        self.limit = bytes_of("memory_limit", memory_limit) if self.is_limited else found.memory
+        self.parts: dict[str, Partition] = {}
 
     def ways(self, methods: Sequence[str], compile: str) -> Iterator[Considered]:
         """The cost of every way; see `consider`."""
@@ -267,8 +256,7 @@ class _Request:
             if model is not self.model:
                 rest = (sharded, self.optimizer, self.target)
                 runs.append(dry_run(model, *rest, task=self.task))
-            memory = runs[-1].memory
-            return Needed(memory.arguments, memory.temporary, memory.host)
+            return runs[-1].memory
 
         try:
             _, plan = cheapest_fitting(self.model, sharded, self.limit, needs)
@@ -301,7 +289,7 @@ def choose(
       ValueError: an argument is not of its kind, or nothing fits; the message names the least limit
         that works.
     """
-    request = _Request.of(model, source, target, optimizer, memory_limit, task)
+    request = _Request(model, source, target, optimizer, memory_limit, task)
     found = list(request.ways(methods, "fastest" if compile else "none"))
     return to_plan(found, model, request.target, request.limit)
 
@@ -323,13 +311,19 @@ def to_plan(
     Raises:
       ValueError: none fits; the message names the least limit that works.
     """
+    needed = {each.option: each.run.memory for each in found if each.run is not None}
     fitting = [each for each in found if each.fits]
     # The compiler's figure decides where there is one.
-    fitting = [each for each in fitting if each.run and each.run.memory.is_compiled] or fitting
+    fitting = [each for each in fitting if needed[each.option].is_compiled] or fitting
     if not fitting:  # A prediction refuses nothing.
-        open_ways = [each for each in found if each.run and not each.run.memory.is_compiled]
-        open_ways = [each for each in open_ways if _arguments(each) <= memory_limit]
-        fitting = sorted(open_ways, key=lambda each: each.run.memory.total if each.run else 0)[:1]
+        open_ways = [
+            each
+            for each in found
+            if (memory := needed.get(each.option)) is not None
+            and not memory.is_compiled
+            and memory.arguments <= memory_limit
+        ]
+        fitting = sorted(open_ways, key=lambda each: needed[each.option].total)[:1]
     if not fitting:
         raise ValueError(_nothing_fits(found, target, memory_limit))
     best = _ranked(fitting)[0]
@@ -351,10 +345,6 @@ def to_plan(
         compiled_for=run.compiled_for,
         policy=own if best.policy is None else best.policy,
     )
-
-
-def _arguments(way: Considered) -> int:
-    return way.run.memory.arguments if way.run else 0
 
 
 def _ranked(found: Sequence[Considered]) -> list[Considered]:

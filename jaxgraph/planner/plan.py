@@ -161,15 +161,12 @@ def load_plan(path: str | Path) -> Plan:
             f"{path} holds a plan of format {version!r}; expected {FORMAT}: plan again with this "
             "version of jaxgraph"
         )
-    names = {field.name for field in dataclasses.fields(Plan)}
-    options = {field.name for field in dataclasses.fields(Option)}
-    option = found.get("option")
-    if found.keys() != names or not isinstance(option, dict) or option.keys() != options:
-        raise ValueError(f"{path} is no plan: expected the entries {', '.join(sorted(names))}")
-    values: dict[str, Any] = {**found, "option": Option(**option)}
-    if values["policy"] is not None:
-        values["policy"] = tuple(_policy(each) for each in values["policy"])
-    return Plan(**values)
+    try:
+        option, policy = Option(**found.pop("option")), found.pop("policy")
+        policy = None if policy is None else tuple(map(_policy, policy))
+        return Plan(option=option, policy=policy, **found)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no plan: {error}") from error
 
 
 def _policy(contents: Mapping[str, Any]) -> RematPolicy:

@@ -14,6 +14,7 @@ from jaxgraph.analysis.liveness import temporary_bytes
 from jaxgraph.analysis.traced import argument_bytes, live_steps, sent_by_link
 from jaxgraph.analysis.traffic import traffic_by_link
 from jaxgraph.parallel import ShardedGraph
+from jaxgraph.planner.policy_search import Needed
 from jaxgraph.planner.targets import Target
 from jaxgraph.planner.work import Work, work_of
 from jaxgraph.train.step import trace_train_step
@@ -27,25 +28,14 @@ attention under SAR on a power law. No bound: what is predicted refuses nothing.
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory:
+class Memory(Needed):
     """Bytes of one device, and of its share of the host's memory.
 
     Attributes:
-      arguments: graph, parameters, optimizer state; the new state takes the place of the old one.
-      temporary: beside them.
-      host: in the host's memory.
       is_compiled: whether a compiler said so, or the traced program.
     """
 
-    arguments: int
-    temporary: int
-    host: int
     is_compiled: bool
-
-    @property
-    def total(self) -> int:
-        """Bytes of the device."""
-        return self.arguments + self.temporary
 
     def range(self) -> tuple[int, int]:
         """Bytes of the device, from and to, as the compiled program may need them."""

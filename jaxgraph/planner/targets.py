@@ -165,11 +165,10 @@ class Target:
         missing = "" if self.chip == "cpu" else " (for GPUs: pip install 'jaxgraph[cuda]')"
         return f"emulated CPU devices{missing}"
 
-    def mesh(self, axis: str = "graph", *, emulate: bool | None = None) -> Mesh:
+    def mesh(self, *, emulate: bool | None = None) -> Mesh:
         """Makes a mesh of the devices, for compilation only unless they are CPU devices.
 
         Args:
-          axis: name of its axis.
           emulate: whether to take CPU devices in the place of the chip; None: where jax cannot
             compile for it.
 
@@ -181,7 +180,7 @@ class Target:
         """
         if self.is_emulated if emulate is None else emulate or self.chip == "cpu":
             devices = jax.devices("cpu")
-            return make_mesh(self.devices, hosts=self.hosts, devices=devices, axis=axis)
+            return make_mesh(self.devices, hosts=self.hosts, devices=devices)
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         try:
             topology = topologies.get_topology_desc(
@@ -194,8 +193,8 @@ class Target:
             raise ValueError(
                 "jax cannot compile for CUDA here; install it with: pip install 'jaxgraph[cuda]'"
             ) from error
-        devices = topologies.make_mesh(topology, (self.devices,), (axis,)).devices
-        return make_mesh(hosts=self.hosts, devices=list(devices), axis=axis)
+        devices = topologies.make_mesh(topology, (self.devices,), ("graph",)).devices
+        return make_mesh(hosts=self.hosts, devices=list(devices))
 
 
 def find_target(name: str, *, hosts: int | None = None) -> Target:

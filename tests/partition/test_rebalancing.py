@@ -69,27 +69,6 @@ def test_the_node_that_costs_the_fewest_edges_moves() -> None:
     np.testing.assert_array_equal(balanced, [0, 0, 0, 1, 1, 1, 1])
 
 
-def test_several_weights_hold_at_once() -> None:
-    rng = np.random.default_rng(0)
-    senders, receivers = rng.integers(0, 400, (2, 2000))
-    weights = np.stack([rng.integers(1, 20, 400), rng.random(400) < 0.2, np.ones(400)])
-    weights = weights.astype(np.int64)
-    start = (np.arange(400) // 200).astype(np.int32)
-    limits = np.ceil(1.05 * weights.sum(axis=1) / 4).astype(np.int64)
-    adjacency = undirected_adjacency(senders, receivers, 400)
-    balanced = rebalance(start, 4, adjacency, weights, limits)
-    assert np.all(loads_of(balanced, weights, 4) <= limits[:, None])
-
-
-def test_a_limit_that_cannot_be_met_ends_without_harm() -> None:
-    # Three nodes of weight 2 into two parts: one part must hold 4.
-    nothing = np.array([], np.int32)
-    adjacency = undirected_adjacency(nothing, nothing, 3)
-    start = np.array([0, 0, 1], np.int32)
-    balanced = rebalance(start, 2, adjacency, np.array([[2, 2, 2]]), np.array([3]))
-    np.testing.assert_array_equal(balanced, start)
-
-
 def test_a_part_without_room_for_one_weight_still_takes_the_other() -> None:
     # The first weight is full everywhere; nodes 3 to 6, of weight 0 in it, can still move.
     nothing = np.array([], np.int32)

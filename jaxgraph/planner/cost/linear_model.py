@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize
@@ -65,11 +65,10 @@ class Sample:
     repeat_error: float = 0.0
 
 
-@dataclass(frozen=True)
-class PredictionError:
+class PredictionError(NamedTuple):
     """Relative errors of predictions, |predicted / measured - 1|.
 
-    Args:
+    Attributes:
         median, percentile_90: of the parts.
         num_parts: number of parts.
     """
@@ -308,15 +307,13 @@ def node_cost(
     """
     given: Any = model.values() if isinstance(model, Mapping) else model
     models: list[Any] = list(given) if isinstance(given, Iterable) else [given]
-    for each in models:
+    for each in models or [None]:
         if not isinstance(each, CostModel):
             raise ValueError(
                 f"model is or has {kind_of(each)}; expected the CostModels of fit_layers(samples), "
                 "whose samples jaxgraph.planner.profile(network, graph, parts) returns"
             )
     check_graph(graph, "node_cost(model, graph)")
-    if not models:
-        raise ValueError("model: got none; expected one cost model or several.")
     neighbors = Neighbors(graph)
     costs = [weighted_cost(each.weights, neighbors, each.access) for each in models]
     return NodeCost(
