@@ -15,7 +15,7 @@ import numpy as np
 from jaxgraph.datasets.edge_columns import Choices, EdgeColumns, choose_columns
 from jaxgraph.datasets.files import BrokenFileError, option_advice, reading
 from jaxgraph.datasets.limits import opened
-from jaxgraph.datasets.node_ids import BLANK, MINUS, NUMBER, WHOLE, polars, trimmed
+from jaxgraph.datasets.node_ids import BLANK, MINUS, NUMBER, WHOLE, is_number, polars
 from jaxgraph.datasets.text_layout import Layout, find_layout, is_edge, open_text, split_cells
 
 __all__ = [
@@ -35,7 +35,8 @@ _LONGEST_LINE = 1 << 20
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _NO_EDGE = re.compile(rb"(?m)^[ \t\r]*(?:[#%].*)?(?:\n|\Z)")
 """Empty lines and comments."""
-_MAY_BE_NO_EDGE = re.compile(rb"(?:\A|\n)[ \t\r\n#%]")
+_MAY_BE_NO_EDGE = b" \t\r\n#%"
+"""The first bytes of lines that may be empty or a comment."""
 _BLANKS = re.compile(rb"[ \t\v\f]+")
 _OUTER_BLANKS = re.compile(rb"(?m)^ | (?=\r?$)")
 # A few bytes of a compressed column can stand for billions of equal values.
@@ -156,7 +157,7 @@ class TextFile:
                 first += len(chunk.senders)
 
     def _lines(self, block: bytes) -> bytes:
-        if _MAY_BE_NO_EDGE.search(block):
+        if any(b"\n%c" % first in block or block[0] == first for first in _MAY_BE_NO_EDGE):
             block = _NO_EDGE.sub(b"", block)
         if self.layout.separator is None:
             block = _OUTER_BLANKS.sub(b"", _BLANKS.sub(b" ", block))
@@ -377,6 +378,9 @@ def _ids(
 def _whole(texts: Any, place: Callable[[int], str], follows_numbers: bool) -> np.ndarray:
     """Reads trimmed texts as whole numbers of 64 bits, or raises NotWholeError."""
     pl = polars()
+    # Names are told by the first one.
+    if not is_number(texts[0]):
+        raise NotWholeError(texts[0], place(0), follows_numbers=follows_numbers)
     digits = texts.str.replace_all(MINUS, "-", literal=True)
     plain = digits.set(~_matches(digits, WHOLE), None)
     found = plain.str.replace(r"\..*$", "").str.strip_prefix("+").cast(pl.Int64, strict=False)
@@ -387,9 +391,7 @@ def _whole(texts: Any, place: Callable[[int], str], follows_numbers: bool) -> np
         found = found.fill_null(floats.set(~is_whole, None).cast(pl.Int64, strict=False))
     if found.null_count():
         row = int(found.is_null().arg_max())
-        raise NotWholeError(
-            trimmed(texts[row]), place(row), follows_numbers=follows_numbers or row > 0
-        )
+        raise NotWholeError(texts[row], place(row), follows_numbers=follows_numbers or row > 0)
     return found.to_numpy()
 
 
