@@ -180,11 +180,11 @@ class TextFile:
             self._refuse_lines(lines, first)
         assert found is not None
         texts = [found[f"c{column}"].str.strip_chars(BLANK + '"') for column in wanted]
-        weights = None if weight is None else self._weights(texts[2], first)
 
         def place(row: int) -> str:
             return self.place(first + row)
 
+        weights = None if weight is None else _weights(texts[2], place, weight)
         return Chunk(*_ids(texts[:2], first, place, as_texts=as_texts), weights, position)
 
     def _check_separators(self, lines: bytes, first: int) -> None:
@@ -211,14 +211,6 @@ class TextFile:
             )
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
-
-    def _weights(self, texts: Any, first: int) -> np.ndarray:
-        pl = polars()
-        found = texts.str.replace_all(MINUS, "-", literal=True).cast(pl.Float64, strict=False)
-        if found.null_count():
-            row = int(found.is_null().arg_max())
-            raise _no_weight(self.place(first + row), texts[row], self.columns.weight)
-        return found.to_numpy()
 
     def _refuse_lines(self, lines: bytes, first: int) -> None:
         """Names the line that is not like the others."""
@@ -299,29 +291,31 @@ class TableFile:
 
             weights = None
             if self.columns.weight is not None:
-                weights = self._weights(table.to_series(2), place)
+                column = self.names[self.columns.weight]
+                weights = _weights(table.to_series(2), place, column)
             ends = _ids(texts, first, place, as_texts=as_texts)
             yield Chunk(*ends, weights, min(first + self.rows, self.length))
-
-    def _weights(self, values: Any, place: Callable[[int], str]) -> np.ndarray:
-        pl = polars()
-        found = values.cast(pl.Float64, strict=False).fill_nan(None)
-        if found.null_count():
-            row = int(found.is_null().arg_max())
-            raise _no_weight(place(row), values[row], self.names[self.columns.used[2]])
-        return found.to_numpy()
 
 
 EdgeFile = TextFile | TableFile
 """A file of edges that is read from beginning to end."""
 
 
-def _no_weight(place: str, value: Any, column: int | str | None) -> BrokenFileError:
-    shown = "nothing is" if value in (None, "") else f"{str(value)[:80]!r} is no number"
-    return BrokenFileError(
-        f"{place}: {shown} in column {column!r}; expected a weight. To ignore the column, "
-        f"{option_advice('weights=False', '--weight-column none')}"
-    )
+def _weights(values: Any, place: Callable[[int], str], column: int | str) -> np.ndarray:
+    """Reads a series of numbers or texts as weights."""
+    pl = polars()
+    if values.dtype == pl.String:
+        values = values.str.replace_all(MINUS, "-", literal=True)
+    found = values.cast(pl.Float64, strict=False).fill_nan(None)
+    if found.null_count():
+        row = int(found.is_null().arg_max())
+        value = values[row]
+        shown = "nothing is" if value in (None, "") else f"{str(value)[:80]!r} is no number"
+        raise BrokenFileError(
+            f"{place(row)}: {shown} in column {column!r}; expected a weight. To ignore the column, "
+            f"{option_advice('weights=False', '--weight-column none')}"
+        )
+    return found.to_numpy()
 
 
 def open_parquet(path: Path, choices: Choices, rows: int) -> TableFile:
