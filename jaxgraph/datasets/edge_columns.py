@@ -124,10 +124,8 @@ def names_edges(names: Sequence[str]) -> bool:
     Returns:
         Whether they do.
     """
-    roots = [_root(name) for name in names]
-    return any(root in _SENDER_NAMES for root in roots) and any(
-        root in _RECEIVER_NAMES for root in roots
-    )
+    roots = {_root(name) for name in names}
+    return bool(roots & _SENDER_NAMES and roots & _RECEIVER_NAMES)
 
 
 def _root(name: str) -> str:
@@ -152,16 +150,13 @@ def _named_ends(names: Sequence[str], weight: int | None) -> tuple[int, int]:
     if sender is None and receiver is None and len(others) == 2:
         return others[0], others[1]
     shown = ", ".join(repr(name) for name in names)
+    first, second = ([*others, 0, 1])[:2]
+    example = f"({names[first]!r},{names[second]!r})"
     raise AmbiguousFileError(
         f"the columns are named {shown}, which does not tell where senders and receivers are; "
         "expected source and target, src and dst, from and to, u and v, or sender and receiver. "
-        f"For others {option_advice(f'columns={_example(names, others)}')}."
+        f"For others {option_advice(f'columns={example}')}."
     )
-
-
-def _example(names: Sequence[str], others: Sequence[int]) -> str:
-    first, second = ([*others, 0, 1])[:2]
-    return f"({names[first]!r},{names[second]!r})"
 
 
 def _is_index(name: str) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxgraph.datasets.edge_columns import Choices, EdgeColumns, choose_columns
 from jaxgraph.datasets.files import BrokenFileError, option_advice, reading
 from jaxgraph.datasets.limits import opened
-from jaxgraph.datasets.node_ids import BLANK, MINUS, NUMBER, WHOLE, polars, trimmed
+from jaxgraph.datasets.node_ids import BLANK, MINUS, NUMBER, WHOLE, is_number, polars
 from jaxgraph.datasets.text_layout import Layout, find_layout, is_edge, open_text, split_cells
 
 __all__ = [
@@ -35,7 +35,8 @@ _LONGEST_LINE = 1 << 20
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _NO_EDGE = re.compile(rb"(?m)^[ \t\r]*(?:[#%].*)?(?:\n|\Z)")
 """Empty lines and comments."""
-_MAY_BE_NO_EDGE = re.compile(rb"(?:\A|\n)[ \t\r\n#%]")
+_MAY_BE_NO_EDGE = b" \t\r\n#%"
+"""The first bytes of lines that may be empty or a comment."""
 _BLANKS = re.compile(rb"[ \t\v\f]+")
 _OUTER_BLANKS = re.compile(rb"(?m)^ | (?=\r?$)")
 # A few bytes of a compressed column can stand for billions of equal values.
@@ -156,7 +157,7 @@ class TextFile:
                 first += len(chunk.senders)
 
     def _lines(self, block: bytes) -> bytes:
-        if _MAY_BE_NO_EDGE.search(block):
+        if any(b"\n%c" % first in block or block[0] == first for first in _MAY_BE_NO_EDGE):
             block = _NO_EDGE.sub(b"", block)
         if self.layout.separator is None:
             block = _OUTER_BLANKS.sub(b"", _BLANKS.sub(b" ", block))
@@ -179,11 +180,11 @@ class TextFile:
             self._refuse_lines(lines, first)
         assert found is not None
         texts = [found[f"c{column}"].str.strip_chars(BLANK + '"') for column in wanted]
-        weights = None if weight is None else self._weights(texts[2], first)
 
         def place(row: int) -> str:
             return self.place(first + row)
 
+        weights = None if weight is None else _weights(texts[2], place, weight)
         return Chunk(*_ids(texts[:2], first, place, as_texts=as_texts), weights, position)
 
     def _check_separators(self, lines: bytes, first: int) -> None:
@@ -210,14 +211,6 @@ class TextFile:
             )
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
-
-    def _weights(self, texts: Any, first: int) -> np.ndarray:
-        pl = polars()
-        found = texts.str.replace_all(MINUS, "-", literal=True).cast(pl.Float64, strict=False)
-        if found.null_count():
-            row = int(found.is_null().arg_max())
-            raise _no_weight(self.place(first + row), texts[row], self.columns.weight)
-        return found.to_numpy()
 
     def _refuse_lines(self, lines: bytes, first: int) -> None:
         """Names the line that is not like the others."""
@@ -298,29 +291,31 @@ class TableFile:
 
             weights = None
             if self.columns.weight is not None:
-                weights = self._weights(table.to_series(2), place)
+                column = self.names[self.columns.weight]
+                weights = _weights(table.to_series(2), place, column)
             ends = _ids(texts, first, place, as_texts=as_texts)
             yield Chunk(*ends, weights, min(first + self.rows, self.length))
-
-    def _weights(self, values: Any, place: Callable[[int], str]) -> np.ndarray:
-        pl = polars()
-        found = values.cast(pl.Float64, strict=False).fill_nan(None)
-        if found.null_count():
-            row = int(found.is_null().arg_max())
-            raise _no_weight(place(row), values[row], self.names[self.columns.used[2]])
-        return found.to_numpy()
 
 
 EdgeFile = TextFile | TableFile
 """A file of edges that is read from beginning to end."""
 
 
-def _no_weight(place: str, value: Any, column: int | str | None) -> BrokenFileError:
-    shown = "nothing is" if value in (None, "") else f"{str(value)[:80]!r} is no number"
-    return BrokenFileError(
-        f"{place}: {shown} in column {column!r}; expected a weight. To ignore the column, "
-        f"{option_advice('weights=False', '--weight-column none')}"
-    )
+def _weights(values: Any, place: Callable[[int], str], column: int | str) -> np.ndarray:
+    """Reads a series of numbers or texts as weights."""
+    pl = polars()
+    if values.dtype == pl.String:
+        values = values.str.replace_all(MINUS, "-", literal=True)
+    found = values.cast(pl.Float64, strict=False).fill_nan(None)
+    if found.null_count():
+        row = int(found.is_null().arg_max())
+        value = values[row]
+        shown = "nothing is" if value in (None, "") else f"{str(value)[:80]!r} is no number"
+        raise BrokenFileError(
+            f"{place(row)}: {shown} in column {column!r}; expected a weight. To ignore the column, "
+            f"{option_advice('weights=False', '--weight-column none')}"
+        )
+    return found.to_numpy()
 
 
 def open_parquet(path: Path, choices: Choices, rows: int) -> TableFile:
@@ -377,6 +372,9 @@ def _ids(
 def _whole(texts: Any, place: Callable[[int], str], follows_numbers: bool) -> np.ndarray:
     """Reads trimmed texts as whole numbers of 64 bits, or raises NotWholeError."""
     pl = polars()
+    # Names are told by the first one.
+    if not is_number(texts[0]):
+        raise NotWholeError(texts[0], place(0), follows_numbers=follows_numbers)
     digits = texts.str.replace_all(MINUS, "-", literal=True)
     plain = digits.set(~_matches(digits, WHOLE), None)
     found = plain.str.replace(r"\..*$", "").str.strip_prefix("+").cast(pl.Int64, strict=False)
@@ -387,9 +385,7 @@ def _whole(texts: Any, place: Callable[[int], str], follows_numbers: bool) -> np
         found = found.fill_null(floats.set(~is_whole, None).cast(pl.Int64, strict=False))
     if found.null_count():
         row = int(found.is_null().arg_max())
-        raise NotWholeError(
-            trimmed(texts[row]), place(row), follows_numbers=follows_numbers or row > 0
-        )
+        raise NotWholeError(texts[row], place(row), follows_numbers=follows_numbers or row > 0)
     return found.to_numpy()
 
 

@@ -102,7 +102,8 @@ class Facts:
                 least, most = int(others.min()), int(others.max())
                 self.smallest = least if self.smallest is None else min(self.smallest, least)
                 self.largest = most if self.largest is None else max(self.largest, most)
-                self.first_again |= bool(np.isin(self.first, others).any())
+                again = self.first_again or any((others == end).any() for end in self.first)
+                self.first_again = bool(again)
         if weights is not None:
             self.whole_weights &= bool((weights == np.rint(weights)).all())
             self.times &= bool((weights >= _LIKE_TIMES).all())

@@ -113,11 +113,6 @@ class _Files:
             )
         return value
 
-    def refuse_rows(self, part: str, whole: str) -> None:
-        raise BrokenFileError(
-            f"{self.paths[part]}: its rows are not the first of {whole}. {_OF_ONE_SET}"
-        )
-
     def check_rows(self, part: str, num_rows: int, expected: int) -> None:
         if num_rows != expected:
             raise BrokenFileError(

@@ -33,14 +33,18 @@ def compressed_rows(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_
     ):
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in kinds:
             raise ValueError(f"a CSR matrix whose {name} are not numbers [entries]")
-    if data.size != indices.size:
-        raise ValueError(f"a CSR matrix of {data.size} values and {indices.size} indices")
-    if indptr.size != rows + 1:
-        raise ValueError(f"a CSR matrix of {rows} rows with {indptr.size} row pointers")
     # Compared before any conversion, since that could wrap around.
-    ascending = bool((indptr[1:] >= indptr[:-1]).all())
-    if int(indptr[0]) != 0 or int(indptr[-1]) != indices.size or not ascending:
-        raise ValueError("a CSR matrix whose row pointers do not ascend from 0 to its entries")
+    if (
+        indptr.size != rows + 1
+        or data.size != indices.size
+        or int(indptr[0]) != 0
+        or int(indptr[-1]) != indices.size
+        or not (indptr[1:] >= indptr[:-1]).all()
+    ):
+        raise ValueError(
+            f"a CSR matrix of {rows} rows whose {indptr.size} row pointers do not ascend from 0 to "
+            f"its {indices.size} indices of {data.size} values"
+        )
     if indices.size and not (int(indices.min()) >= 0 and int(indices.max()) < columns):
         raise ValueError(
             f"a CSR matrix whose indices run from {indices.min()} to {indices.max()}; expected "

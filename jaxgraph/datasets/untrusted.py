@@ -112,7 +112,9 @@ def _read_apart(
     with tempfile.TemporaryDirectory() as folder:
         for number, (path, content) in enumerate(contents.items()):
             with reading(path, kind):
-                Path(folder, str(number)).write_bytes(content or path.read_bytes())
+                Path(folder, str(number)).write_bytes(
+                    path.read_bytes() if content is None else content
+                )
         # -P: the folder of the script holds modules that are not for it.
         ended = subprocess.run(
             [sys.executable, "-P", str(_WORKER), reader, folder],

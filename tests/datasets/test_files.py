@@ -8,9 +8,7 @@ from jaxgraph.datasets.files import (
     BrokenFileError,
     MissingFileError,
     data_folder,
-    find_file,
     reading,
-    require_file,
 )
 
 
@@ -25,17 +23,6 @@ def test_no_folder_is_an_error_that_names_the_way_out(
     monkeypatch.setenv("JAXGRAPH_DATA", str(tmp_path / "absent"))
     with pytest.raises(MissingFileError, match=r"JAXGRAPH_DATA: .*absent is no folder"):
         data_folder(None)
-
-
-def test_files_are_found_with_and_without_their_folder(tmp_path: Path) -> None:
-    assert find_file(tmp_path, "set/one.npz", "two.npz") is None
-    (tmp_path / "two.npz").touch()
-    assert find_file(tmp_path, "set/one.npz", "two.npz") == tmp_path / "two.npz"
-    (tmp_path / "one.npz").touch()
-    assert find_file(tmp_path, "set/one.npz", "two.npz") == tmp_path / "one.npz"
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "one.npz").touch()
-    assert require_file(tmp_path, "set/one.npz", origin="") == tmp_path / "set" / "one.npz"
 
 
 def test_any_error_while_reading_names_the_file_once() -> None:
