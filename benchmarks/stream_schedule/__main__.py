@@ -31,25 +31,15 @@ epoch; rounds alternate; figures are medians.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import Shape
 from benchmarks.stream import CLASSES, FEATURES, apart, write
-from benchmarks.stream_schedule.figures import FIGURES
+from benchmarks.stream_schedule.figures import FIGURES, measured
 
 MANY = ("overlap", "h200")
 """Commands whose default is several numbers of parts."""
-
-
-def measured(command: str, folders: Mapping[int, Path], options: Any) -> list[dict[str, Any]]:
-    """The rows of a command, in a process of its own."""
-    import jax
-
-    jax.config.update("jax_platforms", "cpu")
-    return list(FIGURES[command](folders, options))
 
 
 def main() -> None:

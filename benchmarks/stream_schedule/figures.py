@@ -9,6 +9,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import jax
+
 import jaxgraph as jg
 from benchmarks.stream import make_model
 from benchmarks.stream_schedule.two_stages import Job, bound, by_johnson, by_swaps, makespan
@@ -28,7 +30,7 @@ from jaxgraph.parallel.streaming.graph import (
     streamed_graph,
 )
 
-__all__ = ["FIGURES", "merged", "simulated"]
+__all__ = ["FIGURES", "measured", "merged", "simulated"]
 
 DEVICES = (1, 4)
 WHOLE, PACKED = 0.0, math.inf
@@ -279,3 +281,9 @@ FIGURES: dict[str, Callable[[Folders, Any], Rows]] = {
     "h200": h200,
 }
 """The rows of each command."""
+
+
+def measured(command: str, folders: Folders, options: Any) -> list[dict[str, Any]]:
+    """The rows of a command, in a process of its own."""
+    jax.config.update("jax_platforms", "cpu")
+    return list(FIGURES[command](folders, options))
