@@ -18,15 +18,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = [
-    "KEPT_MEMORY",
-    "in_own_process",
-    "keep_freed_memory",
-    "make_parser",
-    "report",
-    "write_figures",
-]
-
 KEPT_MEMORY = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_MAX_": "0",

@@ -30,8 +30,6 @@ from jaxgraph.parallel.streaming.graph import (
     streamed_graph,
 )
 
-__all__ = ["FIGURES", "measured", "merged", "simulated"]
-
 DEVICES = (1, 4)
 WHOLE, PACKED = 0.0, math.inf
 """Shares of rows from which a part is sent whole: without and with selective transfer."""
