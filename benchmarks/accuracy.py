@@ -16,8 +16,6 @@ import json
 import statistics
 import subprocess
 import tempfile
-import time
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,11 +24,9 @@ from typing import Any
 import numpy as np
 import optax
 import scipy.sparse as sp
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import make_parser, report, write_figures
 from jaxgraph.cli.recipes import Recipe, build_model, prepared, recipe
 from jaxgraph.datasets.gnn_benchmark import NAMES, draw_split
 from jaxgraph.graph_facts import facts_of
@@ -47,22 +43,18 @@ def splits(name: str, data_dir: Path | None, seeds: int) -> list[jg.Graph]:
     return [draw_split(graph, seed) for seed in range(seeds)]
 
 
-def run(
-    graphs: Sequence[jg.Graph], settings: Recipe, dtype: str, parts: int, mode: str
-) -> dict[str, Any]:
+def run(graphs: Sequence[jg.Graph], settings: Recipe, dtype: str) -> dict[str, Any]:
     """Trains jaxgraph's model once for each graph; the index of a graph is the seed."""
     # One object for all seeds, so that only the first one compiles.
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
-    mesh = jg.parallel.make_mesh(parts)
-    partition = jg.partition.partition(graphs[0], parts, method="metis", seed=0)
-    accuracies, epochs, epoch_seconds = [], [], []
-    start = time.perf_counter()
+    mesh = jg.parallel.make_mesh(1)
+    accuracies = []
     for seed, graph in enumerate(graphs):
-        sharded = jg.parallel.shard(graph, partition, mesh, mode, node_dtype=dtype)
+        sharded = jg.parallel.shard(graph, None, mesh, node_dtype=dtype)
         model = build_model(settings, facts_of(graph), seed, dtype)
-        history = jg.train.fit(
+        jg.train.fit(
             model,
             sharded,
             optimizer,
@@ -71,14 +63,7 @@ def run(
             patience=settings.patience or None,
         )
         accuracies.append(float(jg.train.evaluate(model, sharded)["test"]["accuracy"]))
-        epochs.append(len(history.epoch_seconds))
-        epoch_seconds.append(statistics.median(history.epoch_seconds))
-    return {
-        **_spread(accuracies),
-        "epochs": epochs,
-        "median_epoch_seconds": statistics.median(epoch_seconds),
-        "seconds": time.perf_counter() - start,
-    }
+    return _spread(accuracies)
 
 
 def run_peer(python: Path, graphs: Sequence[jg.Graph], settings: Recipe) -> dict[str, Any]:
@@ -93,12 +78,7 @@ def run_peer(python: Path, graphs: Sequence[jg.Graph], settings: Recipe) -> dict
             text=True,
             check=True,
         )
-    rows = [json.loads(line) for line in result.stdout.splitlines()]
-    return {
-        **_spread([row["accuracy"] for row in rows]),
-        "epochs": [row["epochs"] for row in rows],
-        "seconds": sum(row["seconds"] for row in rows),
-    }
+    return _spread([json.loads(line)["accuracy"] for line in result.stdout.splitlines()])
 
 
 def _write_graph(path: Path, graphs: Sequence[jg.Graph]) -> None:
@@ -127,29 +107,8 @@ def _spread(accuracies: list[float]) -> dict[str, Any]:
     }
 
 
-def _shown(figures: dict[str, Any] | None) -> str:
-    return "" if figures is None else f"{figures['mean']:.2f} ({figures['deviation']:.2f})"
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    columns = ("graph", "model", "type", "jaxgraph", "PyG", "difference", "epoch", "seconds")
-    table = Table(*columns, title="Test accuracy in percent, mean (deviation)")
-    for row in rows:
-        own, peer = row["jaxgraph"], row["pyg"]
-        table.add_row(
-            row["dataset"],
-            row["model"],
-            row["dtype"],
-            _shown(own),
-            _shown(peer),
-            "" if peer is None else f"{own['mean'] - peer['mean']:+.2f}",
-            f"{1000 * own['median_epoch_seconds']:.1f} ms",
-            f"{own['seconds']:.0f}",
-        )
-    return table
-
-
-def _parser() -> ArgumentParser:
+def main() -> None:
+    """Reads the command line, trains and prints."""
     parser = make_parser(__doc__)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--peer-python", type=Path, help="an interpreter with torch_geometric")
@@ -160,17 +119,9 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--dtype", nargs="+", default=["float32"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
-    parser.add_argument("--parts", type=int, default=1)
-    parser.add_argument("--mode", default="sar")
-    return parser
-
-
-def main() -> None:
-    """Reads the command line, trains and prints."""
-    options = _parser().parse_args()
-    jg.process.tune_process(num_devices=options.parts)
-    jg.parallel.emulate_devices(options.parts)
-    console, rows = Console(width=100), []
+    options = parser.parse_args()
+    jg.process.tune_process()
+    rows = []
     for name in options.datasets:
         read = splits(name, options.data_dir, options.seeds)
         for model in options.models:
@@ -180,23 +131,16 @@ def main() -> None:
             # One object where the splits are equal, as the features are copied for each object.
             ready = {id(graph): prepared(settings, graph) for graph in read}
             graphs = [ready[id(graph)] for graph in read]
-            python: Path | None = options.peer_python if model in PEER_MODELS else None
-            peer = None if python is None else run_peer(python, graphs, settings)
+            peer: dict[str, Any] = {}
+            if options.peer_python and model in PEER_MODELS:
+                found = run_peer(options.peer_python, graphs, settings)
+                peer = {f"PyG_{key}": value for key, value in found.items()}
             for dtype in options.dtype:
-                own = run(graphs, settings, dtype, options.parts, options.mode)
-                rows.append(
-                    {
-                        "dataset": name,
-                        "model": model,
-                        "dtype": dtype,
-                        "settings": asdict(settings),
-                        "jaxgraph": own,
-                        "pyg": peer,
-                    }
-                )
-                console.print(f"{name} {model} {dtype}: {_shown(own)}; PyG: {_shown(peer)}")
+                names = {"dataset": name, "model": model, "dtype": dtype}
+                rows.append(names | run(graphs, settings, dtype) | peer)
                 write_figures(options.json, rows)
-    console.print(_table(rows))
+                print(rows[-1], flush=True)
+    report("Test accuracy in percent", rows, options.json)
 
 
 if __name__ == "__main__":

@@ -9,22 +9,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-import jax
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-
-__all__ = [
-    "KEPT_MEMORY",
-    "in_own_process",
-    "keep_freed_memory",
-    "make_parser",
-    "report",
-    "write_figures",
-]
 
 KEPT_MEMORY = {
     "MALLOC_ARENA_MAX": "1",
@@ -45,11 +37,12 @@ def make_parser(doc: str | None) -> argparse.ArgumentParser:
 
 
 def report(title: str, rows: Iterable[Mapping[str, Any]], path: Path | None) -> None:
-    """Prints rows of figures, a column for each key of the first, and writes them."""
+    """Prints rows of figures, a column for each key, and writes them."""
     rows = list(rows)
-    table = Table(*(column.replace("_", " ") for column in rows[0]), title=escape(title))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = Table(*(name.replace("_", " ") for name in names), title=escape(title))
     for row in rows:
-        table.add_row(*(escape(_text(value)) for value in row.values()))
+        table.add_row(*(escape(_text(row.get(name))) for name in names))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     write_figures(path, rows)
 
@@ -69,16 +62,19 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function that a new process calls; it reads this one's environment."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+def in_own_process(
+    function: Callable[..., Any], *arguments: Any, variables: Mapping[str, str] | None = None
+) -> Any:
+    """The result of a function that a new process calls, with more variables in its environment."""
+    context = multiprocessing.get_context("spawn")
+    with mock.patch.dict(os.environ, variables or {}), ProcessPoolExecutor(1, context) as process:
         return process.submit(function, *arguments).result()
 
 
 def write_figures(path: Path | None, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes rows of figures, with the version of jax; nothing for None."""
     if path is not None:
-        path.write_text(json.dumps({"jax": jax.__version__, "rows": list(rows)}, indent=2))
+        path.write_text(json.dumps({"jax": version("jax"), "rows": list(rows)}, indent=2))
 
 
 def keep_freed_memory(module: str) -> None:

@@ -36,17 +36,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.command_line import keep_freed_memory, make_parser, write_figures
+from benchmarks.command_line import keep_freed_memory, make_parser, report, write_figures
 
 COLUMNS = 128
 LEAST_SECONDS = 5e-3
 MODELS = ("GCN", "GAT")
 NODES_AND_EDGES = ("nodes", "edges")
-EVEN = ("communities 64", "grid 3")
-"""Graphs that are cut though their degrees are equal: a cost must not be worse on them."""
 DATA_SETS = {"amazon-photo": 2, "coauthor-cs": 2, "blogcatalog": 4}
 """Those whose parts take 5 ms, with their numbers of parts."""
 
@@ -65,45 +61,6 @@ class Case:
     make: Callable[[], Any]
     parts: int
     method: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """The error of a model's predictions with a set of features.
-
-    Attributes:
-      model, features: their names.
-      median, percentile_90: of the relative errors of the parts held out.
-      fitted, held_out: how many parts.
-    """
-
-    model: str
-    features: str
-    median: float
-    percentile_90: float
-    fitted: int
-    held_out: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Balance:
-    """The measured times of the parts of a graph under a partitioner.
-
-    Attributes:
-      model, graph, method: their names.
-      slowest: seconds of the slowest part.
-      over_mean: the same over the mean.
-      repeat_error: median of the parts'.
-      nodes: of the smallest and of the largest part.
-    """
-
-    model: str
-    graph: str
-    method: str
-    slowest: float
-    over_mean: float
-    repeat_error: float
-    nodes: tuple[int, int]
 
 
 def power_law(nodes: int, degree: float, exponent: float, seed: int) -> Any:
@@ -246,7 +203,7 @@ def measure(
                 make_model(name),
                 graph,
                 parts,
-                mode=options.mode,
+                mode="domain",
                 layers=(1,),
                 windows=options.windows,
                 reference=reference,
@@ -254,7 +211,9 @@ def measure(
                 yield name, sample
 
 
-def compare(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]]) -> list[Row]:
+def compare(
+    fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]]
+) -> list[dict[str, Any]]:
     """The errors of every set of features, and the repeat error."""
     from jaxgraph import planner
     from jaxgraph.planner.cost.features import DEFAULT, ROC_PRINTED
@@ -270,32 +229,20 @@ def compare(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]]) 
         tried = held_out.get(name, [])
         if not samples or not tried:
             continue
-        counts = (len(samples), len(tried))
+        counts = {"fitted": len(samples), "held_out": len(tried)}
         for label, features in sets.items():
             error = planner.CostModel.fit(samples, features).error(tried)
-            rows.append(Row(name, label, error.median, error.percentile_90, *counts))
+            rows.append(_row(name, label, error.median, error.percentile_90) | counts)
         repeats = [sample.repeat_error for sample in [*samples, *tried]]
         ends = float(np.median(repeats)), float(np.percentile(repeats, 90))
-        rows.append(Row(name, "repeat error of the measurement", *ends, *counts))
+        rows.append(_row(name, "repeat error of the measurement", *ends) | counts)
     return rows
 
 
-def by_graph(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]]) -> Table:
-    """The predictions by the default features for every graph that was held out."""
-    from jaxgraph import planner
-
-    table = Table(title="held-out parts: measured ms, predicted / measured")
-    for column in ("model", "graph", "ms", "predicted / measured"):
-        table.add_column(column)
-    for name, samples in fitted.items():
-        model = planner.CostModel.fit(samples)
-        for graph in dict.fromkeys(sample.graph for sample in held_out.get(name, [])):
-            some = [sample for sample in held_out[name] if sample.graph == graph]
-            values = np.array([[s.features[f] for f in model.features] for s in some])
-            ratios = model.predict(values) / np.array([s.seconds for s in some])
-            milliseconds = " ".join(f"{1e3 * s.seconds:.1f}" for s in some)
-            table.add_row(name, graph, milliseconds, " ".join(f"{r:.2f}" for r in ratios))
-    return table
+def _row(model: str, features: str, median: float, percentile_90: float) -> dict[str, Any]:
+    """Relative errors in percent."""
+    errors = {"median": 100 * median, "percentile_90": 100 * percentile_90}
+    return {"model": model, "features": features, **errors}
 
 
 def cases_to_balance() -> list[Case]:
@@ -304,8 +251,8 @@ def cases_to_balance() -> list[Case]:
         Case("by degree 2.1", lambda: degree_ordered(40_000, 40, 2.1, 41), 8, "cost"),
         Case("by degree 2.5", lambda: degree_ordered(40_000, 40, 2.5, 42), 8, "cost"),
         Case("density 2.5", lambda: density_blocked(40_000, 40, 2.5, 43), 8, "cost"),
-        Case(EVEN[0], lambda: communities(40_000, 40, 64, 44), 8, "cost"),
-        Case(EVEN[1], lambda: grid(200, 3), 8, "cost"),
+        Case("communities 64", lambda: communities(40_000, 40, 64, 44), 8, "cost"),
+        Case("grid 3", lambda: grid(200, 3), 8, "cost"),
     ]
 
 
@@ -333,7 +280,7 @@ def cuts(graph: Any, num_parts: int, samples: Sequence[Any]) -> dict[str, Any]:
 
 def balance(
     fitted: Mapping[str, list[Any]], options: argparse.Namespace, reference: Any
-) -> Iterator[Balance]:
+) -> Iterator[dict[str, Any]]:
     """Times the parts of every graph under every partitioner."""
     from jaxgraph import planner
 
@@ -348,52 +295,36 @@ def balance(
                     make_model(model),
                     graph,
                     parts,
-                    mode=options.mode,
+                    mode="domain",
                     layers=(1,),
                     windows=options.windows,
                     reference=reference,
                 )
                 times = np.array([sample.seconds for sample in found])
                 repeat = float(np.median([sample.repeat_error for sample in found]))
-                slowest, nodes = float(times.max()), parts.counts()
-                yield Balance(
-                    *(model, case.name, method, slowest, slowest / float(times.mean())),
-                    *(repeat, (int(nodes.min()), int(nodes.max()))),
-                )
+                yield {
+                    "model": model,
+                    "graph": case.name,
+                    "cut": method,
+                    "slowest_ms": 1e3 * float(times.max()),
+                    "over_mean": float(times.max() / times.mean()),
+                    "repeat_error": repeat,
+                }
 
 
-def show_balance(rows: Sequence[Balance], console: Console) -> None:
-    """Prints the slowest parts as a table, with the gain over the better of the equal cuts."""
-    table = Table(title="slowest of 8 parts, measured; gain over the better of the equal cuts")
-    for column in ("model", "graph", "cut", "slowest, ms", "/ mean", "repeat", "nodes", "gain"):
-        table.add_column(column)
-    gains = []
+def add_gains(rows: Sequence[dict[str, Any]]) -> None:
+    """Adds the gain over the better of the equal cuts of the same model and graph."""
     for row in rows:
-        same = [r for r in rows if (r.model, r.graph) == (row.model, row.graph)]
-        gain = min(r.slowest for r in same if r.method.startswith("equal")) / row.slowest
-        gains += [gain] if row.method == "cost" and row.graph not in EVEN else []
-        table.add_row(
-            *(row.model, row.graph, row.method, f"{1e3 * row.slowest:.1f}"),
-            *(f"{row.over_mean:.2f}", f"{row.repeat_error:.1%}"),
-            *(f"{row.nodes[0]} to {row.nodes[1]}", f"{gain:.2f}"),
-        )
-    console.print(table)
-    mean = np.exp(np.mean(np.log(gains)))
-    console.print(f"geometric mean of the gains of cost, unequal degrees: {mean:.2f}")
+        equal = [
+            each["slowest_ms"]
+            for each in rows
+            if (each["model"], each["graph"]) == (row["model"], row["graph"])
+            and each["cut"].startswith("equal")
+        ]
+        row["gain"] = min(equal) / row["slowest_ms"]
 
 
-def show(rows: Sequence[Row], console: Console) -> None:
-    """Prints the errors as a table."""
-    table = Table(title="relative error of predicted times, parts of at least 5 ms")
-    for column in ("model", "features", "median", "90th percentile", "parts fitted", "held out"):
-        table.add_column(column, justify="left" if column in ("model", "features") else "right")
-    for row in rows:
-        errors = f"{row.median:.1%}", f"{row.percentile_90:.1%}"
-        table.add_row(row.model, row.features, *errors, str(row.fitted), str(row.held_out))
-    console.print(table)
-
-
-def predict(options: argparse.Namespace, reference: Any, console: Console) -> list[dict[str, Any]]:
+def predict(options: argparse.Namespace, reference: Any) -> list[dict[str, Any]]:
     """Measures parts to learn from and parts held out, prints the errors; returns all figures."""
     started = time.monotonic()
     found: list[dict[str, list[Any]]] = []
@@ -407,15 +338,14 @@ def predict(options: argparse.Namespace, reference: Any, console: Console) -> li
                 samples[name].append(sample)
         found.append(samples)
     rows = compare(*found)
-    console.print(by_graph(*found))
-    show(rows, console)
+    report("Relative errors of predicted times, in percent", rows, None)
     measured = [
         dataclasses.asdict(sample) | {"role": role, "model": name}
         for role, samples in zip(("fitted", "held out"), found, strict=True)
         for name, each in samples.items()
         for sample in each
     ]
-    return [*map(dataclasses.asdict, rows), *measured]
+    return [*rows, *measured]
 
 
 def read_fitted(options: argparse.Namespace) -> dict[str, list[Any]]:
@@ -435,7 +365,6 @@ def main() -> None:
     """Reads the command line, measures and prints."""
     parser = make_parser(__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--mode", choices=("domain", "sar"), default="domain")
     parser.add_argument("--minutes", type=float, default=5.0, help="half to fit, half held out")
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--core", type=int, help="run on this core alone, and count CPU seconds")
@@ -451,14 +380,12 @@ def main() -> None:
     process.tune_process()
     clock = time.perf_counter if options.core is None else time.process_time
     reference = Reference(clock=clock)
-    console = Console(width=130)
     if options.balance is None:
-        figures = predict(options, reference, console)
-    else:
-        rows = list(balance(read_fitted(options), options, reference))
-        show_balance(rows, console)
-        figures = [dataclasses.asdict(row) for row in rows]
-    write_figures(options.json, figures)
+        write_figures(options.json, predict(options, reference))
+        return
+    rows = list(balance(read_fitted(options), options, reference))
+    add_gains(rows)
+    report("The slowest of 8 parts", rows, options.json)
 
 
 if __name__ == "__main__":

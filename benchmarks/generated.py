@@ -1,12 +1,13 @@
-"""Generated graphs of the sizes and degrees of well-known ones."""
+"""Generated graphs of the sizes and degrees of well-known ones, and models for them."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+from flax import nnx
 
 import jaxgraph as jg
-
-__all__ = ["DEGREE_EXPONENT", "OGBN_ARXIV", "OGBN_PRODUCTS", "Shape", "generate"]
 
 DEGREE_EXPONENT = 2.5
 """Exponent of the power law of degrees."""
@@ -56,3 +57,17 @@ def generate(shape: Shape, *, scale: int = 1, seed: int = 0) -> jg.Graph:
         degree_exponent=DEGREE_EXPONENT,
         seed=seed,
     )
+
+
+def make_model(name: str, features: int, width: int, classes: int, layers: int = 3) -> nnx.Module:
+    """A model with batch norm and dropout; attention has 4 heads of a quarter of the width."""
+    kinds: dict[str, Any] = {
+        "gcn": jg.nn.GCN,
+        "sage": jg.nn.GraphSAGE,
+        "gat": jg.nn.GAT,
+        "gatv2": jg.nn.GATv2,
+    }
+    options: dict[str, Any] = {"num_layers": layers, "norm": "batch", "dropout": 0.5}
+    if name.startswith("gat"):
+        options["num_heads"], width = 4, width // 4
+    return kinds[name](features, width, classes, **options, rngs=nnx.Rngs(0))

@@ -13,7 +13,6 @@ of 4.8 TB/s with a latency of 0.8 microseconds is saturated by 29 kilobytes per 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import re
 import tempfile
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command_line import make_parser, report
 from pallas_kernels.teams import LANES, RESIDENT
 
 REGISTERS, REGISTER_UNIT = 65_536, 8
@@ -29,54 +29,15 @@ REGISTERS, REGISTER_UNIT = 65_536, 8
 DUMPS = {"JAX_PLATFORMS": "cpu", "MOSAIC_GPU_DUMP_PTX": "1", "MOSAIC_GPU_DUMP_RESOURCES": "1"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Code:
-    """One compiled kernel.
-
-    Attributes:
-      name: name of the kernel.
-      registers, spilled, shared: registers of a lane, bytes that it spills, bytes of a block.
-      read: bytes of each global read of a lane of the width that has the most bytes in flight.
-      in_flight: number of these reads that follow each other without a branch.
-      bytes_in_flight: bytes of all reads that follow each other without a branch.
-    """
-
-    name: str
-    registers: int
-    spilled: int
-    shared: int
-    read: int
-    in_flight: int
-    bytes_in_flight: int
-
-    @property
-    def resident(self) -> int:
-        """Warpgroups that a multiprocessor holds, at most as many as are started."""
-        granted = -(-max(self.registers, 1) // REGISTER_UNIT) * REGISTER_UNIT
-        return min(RESIDENT, REGISTERS // (LANES * granted))
-
-    @property
-    def kilobytes(self) -> float:
-        """Kilobytes that a multiprocessor has in flight."""
-        return self.bytes_in_flight * LANES * self.resident / 1e3
-
-
-def read_code(folder: Path) -> list[Code]:
-    """The kernels of the compiler's files in a folder, in the order of compilation.
-
-    Args:
-      folder: with `.ptx` and `.ptxas` files.
-
-    Returns:
-      The kernels.
-    """
+def read_code(folder: Path) -> list[dict[str, Any]]:
+    """The kernels of the compiler's files in a folder, in the order of compilation."""
     return [
         _code(report.stem, report.read_text(), report.with_suffix(".ptx").read_text())
         for report in sorted(folder.glob("*.ptxas"), key=lambda path: path.stat().st_mtime_ns)
     ]
 
 
-def _code(name: str, report: str, ptx: str) -> Code:
+def _code(name: str, report: str, ptx: str) -> dict[str, Any]:
     def number(pattern: str) -> int:
         return max((int(found) for found in re.findall(pattern, report)), default=0)
 
@@ -87,15 +48,21 @@ def _code(name: str, report: str, ptx: str) -> Code:
     # In the block with the most bytes in flight, the width that has the most of them.
     busiest = max(blocks, key=sum)
     read = max(set(busiest), key=lambda size: size * busiest.count(size), default=0)
-    return Code(
-        name=name.removesuffix("_0"),
-        registers=number(r"[Uu]sed (\d+) registers"),
-        spilled=number(r"(\d+) bytes spill"),
-        shared=number(r"(\d+) bytes smem"),
-        read=read,
-        in_flight=busiest.count(read),
-        bytes_in_flight=sum(busiest),
-    )
+    registers = number(r"[Uu]sed (\d+) registers")
+    granted = -(-max(registers, 1) // REGISTER_UNIT) * REGISTER_UNIT
+    # Warpgroups that a multiprocessor holds, at most as many as are started.
+    resident = min(RESIDENT, REGISTERS // (LANES * granted))
+    return {
+        "name": name.removesuffix("_0"),
+        "registers": registers,
+        "spilled": number(r"(\d+) bytes spill"),
+        "shared": number(r"(\d+) bytes smem"),
+        "read": read,
+        "in_flight": busiest.count(read),
+        "bytes_in_flight": sum(busiest),
+        "resident": resident,
+        "kB": sum(busiest) * LANES * resident / 1e3,
+    }
 
 
 def _bytes(vector: str, bits: str) -> int:
@@ -105,16 +72,7 @@ def _bytes(vector: str, bits: str) -> int:
 def cases(
     shape: Any, array: Callable[..., Any], *, spread: bool = False
 ) -> Iterator[tuple[str, Callable, tuple]]:
-    """Every kernel at a shape: its name, a function of arrays, and the arrays.
-
-    Args:
-      shape: one of `pallas_kernels.shapes.SHAPES`.
-      array: `(shape, dtype)`, an array on the device that is compiled for.
-      spread: whether a row is too long for a cluster.
-
-    Yields:
-      Cases.
-    """
+    """Every kernel at a shape: its name, a function of arrays, and the arrays."""
     import jax
 
     from pallas_kernels.edge_products import edge_products, edge_sums
@@ -170,15 +128,7 @@ def cases(
 def program_cases(
     array: Callable[..., Any], rows: Any, neighbors: Any, y: Any
 ) -> Iterator[tuple[str, Callable, tuple]]:
-    """Sums of a gate, sigmoid(x_i + z_j) z_j, and of its gradients by both ends.
-
-    Args:
-      array, rows, neighbors: as for `attention_cases`.
-      y: float32 [rows, columns].
-
-    Yields:
-      Cases.
-    """
+    """Sums of a gate, sigmoid(x_i + z_j) z_j, and of its gradients by both ends."""
     import jax.numpy as jnp
 
     from pallas_kernels.edge_program import Tables, program_sums
@@ -205,17 +155,7 @@ def program_cases(
 def attention_cases(
     shape: Any, array: Callable[..., Any], rows: Any, neighbors: Any
 ) -> Iterator[tuple[str, Callable, tuple]]:
-    """Every kind of attention at a shape, without dropout, and its gradients.
-
-    "Shared" are those of a mean over heads.
-
-    Args:
-      shape, array: as for `cases`.
-      rows, neighbors: the rows with their edges, and the rows at the other ends.
-
-    Yields:
-      Cases.
-    """
+    """Every kind of attention at a shape, without dropout, and its gradients."""
     import jax
 
     from pallas_kernels.attention import Attention, attention_output, attention_state
@@ -264,7 +204,7 @@ def main() -> None:
     """Compiles the kernels and prints a table."""
     from pallas_kernels.shapes import SHAPES
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = make_parser(__doc__)
     parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only this shape")
     parser.add_argument(
@@ -274,14 +214,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         # Read once, when the compiler starts.
         os.environ |= DUMPS | {"MOSAIC_GPU_DUMP_TO": folder}
-        print(f"{'shape':24}{'kernel':28}{'registers':>10}{'spilled':>9}{'shared':>8}", end="")
-        print(f"{'read':>6}{'ahead':>7}{'bytes':>7}{'resident':>9}{'kB':>6}")
-        for name, shape in SHAPES.items():
-            if options.shape in (None, name):
-                _compile_all(name, shape, options, Path(folder))
+        rows = [
+            row
+            for name, shape in SHAPES.items()
+            if options.shape in (None, name)
+            for row in compiled(name, shape, options, Path(folder))
+        ]
+    report("Kernels compiled for an H200", rows, options.json)
 
 
-def _compile_all(name: str, shape: Any, options: argparse.Namespace, folder: Path) -> None:
+def compiled(
+    name: str, shape: Any, options: argparse.Namespace, folder: Path
+) -> Iterator[dict[str, Any]]:
+    """Compiles the kernels at a shape."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -299,13 +244,7 @@ def _compile_all(name: str, shape: Any, options: argparse.Namespace, folder: Pat
             stale.unlink()
         jax.jit(function).lower(*arrays).compile()
         for code in read_code(folder):
-            label = kernel + (" (join)" if "join" in code.name else "")
-            print(
-                f"{name:24}{label:28}{code.registers:10}{code.spilled:9}{code.shared:8}"
-                f"{code.read:6}{code.in_flight:7}{code.bytes_in_flight:7}"
-                f"{code.resident:9}{code.kilobytes:6.0f}",
-                flush=True,
-            )
+            yield {"shape": name, "kernel": kernel, **code}
 
 
 if __name__ == "__main__":

@@ -17,11 +17,10 @@ from typing import Any
 
 import jax
 import optax
-from flax import nnx
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
-from benchmarks.generated import DEGREE_EXPONENT, OGBN_PRODUCTS, generate
+from benchmarks.generated import DEGREE_EXPONENT, OGBN_PRODUCTS, generate, make_model
 from benchmarks.memory import temporary_bytes
 from jaxgraph.analysis.hlo import num_bytes, parse
 from jaxgraph.layout.fitting import with_headroom
@@ -32,15 +31,6 @@ from jaxgraph.planner.targets import find_target
 SCALE = 64
 WIDTHS = {"gcn": 256, "gat": 512}
 MODES = ("sar", "sar+prefetch", "domain")
-
-
-def make_model(name: str) -> nnx.Module:
-    """The 3-layer model of the given name."""
-    shared = {"num_layers": 3, "dropout": 0.5, "norm": "batch", "rngs": nnx.Rngs(0)}
-    features, classes = OGBN_PRODUCTS.num_features, OGBN_PRODUCTS.num_classes
-    if name == "gcn":
-        return jg.nn.GCN(features, WIDTHS[name], classes, **shared)
-    return jg.nn.GAT(features, WIDTHS[name] // 4, classes, num_heads=4, **shared)
 
 
 @cache
@@ -70,9 +60,9 @@ def measure(
                         prefetch=bool(prefetch),
                         implementation=implementation,
                     )
-                    compiled = jg.train.compile_train_step(
-                        make_model(name), sharded, optax.adam(1e-2)
-                    )
+                    sizes = (OGBN_PRODUCTS.num_features, WIDTHS[name], OGBN_PRODUCTS.num_classes)
+                    model = make_model(name, *sizes)
+                    compiled = jg.train.compile_train_step(model, sharded, optax.adam(1e-2))
                     yield {
                         "model": name,
                         "devices": count,

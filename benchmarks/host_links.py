@@ -13,22 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 import optax
-from flax import nnx
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
+from benchmarks.generated import make_model
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel.exchange import halo_route
 
 HOSTS, PER_HOST, NODES = 2, 4, 16_384
-
-
-def make_model(name: str, features: int, classes: int) -> nnx.Module:
-    """The 3-layer model of the given name."""
-    shared = {"num_layers": 3, "dropout": 0.5, "norm": "batch", "rngs": nnx.Rngs(0)}
-    if name == "gcn":
-        return jg.nn.GCN(features, 64, classes, **shared)
-    return jg.nn.GAT(features, 16, classes, num_heads=4, **shared)
 
 
 def measure(model_name: str, partitioner: str, hosts: int) -> dict[str, Any]:
@@ -40,7 +32,7 @@ def measure(model_name: str, partitioner: str, hosts: int) -> dict[str, Any]:
     parts = jg.partition.partition(graph, count, method=partitioner, seed=0)
     source = jg.parallel.AbstractSource(tabulate(graph, parts, "sar").manifest)
     sharded = jg.parallel.place(source, jg.parallel.make_mesh(count, hosts=hosts))
-    model = make_model(model_name, graph.num_features, graph.num_classes)
+    model = make_model(model_name, graph.num_features, 64, graph.num_classes)
     step = jg.train.compile_train_step(model, sharded, optax.adam(1e-2))
     sent = jg.analysis.traffic_by_link(step, PER_HOST)
     route = halo_route(sharded.shards)

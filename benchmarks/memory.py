@@ -16,24 +16,13 @@ from typing import Any
 
 import jax
 import optax
-from flax import nnx
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
+from benchmarks.generated import make_model
 from jaxgraph.layout.shard_tables import tabulate
 
 NODES, DEGREE, FEATURES, CLASSES = 16_384, 16, 64, 16
-
-
-def make_model(name: str) -> nnx.Module:
-    """The 3-layer model of the given name."""
-    shared = {"num_layers": 3, "dropout": 0.5, "norm": "batch", "rngs": nnx.Rngs(0)}
-    if name == "sage":
-        return jg.nn.GraphSAGE(FEATURES, 64, CLASSES, **shared)
-    if name == "gcn":
-        return jg.nn.GCN(FEATURES, 64, CLASSES, **shared)
-    model = jg.nn.GAT if name == "gat" else jg.nn.GATv2
-    return model(FEATURES, 16, CLASSES, num_heads=4, **shared)
 
 
 def temporary_bytes(compiled: jax.stages.Compiled) -> int:
@@ -60,7 +49,7 @@ def measure(
             sharded = jg.parallel.place(source, mesh, schedule, prefetch=bool(prefetch))
             block = NODES / devices * 64 * 4
             for name in models:
-                model = make_model(name)
+                model = make_model(name, FEATURES, 64, CLASSES)
                 compiled = jg.train.compile_train_step(model, sharded, optax.adam(1e-2))
                 inference = jg.train.compile_inference(model, sharded)
                 yield {

@@ -14,25 +14,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import optax
-from flax import nnx
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
+from benchmarks.generated import make_model
 from jaxgraph.planner import GraphCounts, find_target
 from jaxgraph.planner.degree_model import counted_manifest
 from jaxgraph.planner.policy_search import Needed, cheapest_fitting
 
 FEATURES, CLASSES, DEGREE = 256, 16, 10
-
-
-def make_model(name: str, layers: int, width: int) -> nnx.Module:
-    """A model with norm and dropout."""
-    shared: dict[str, Any] = {"num_layers": layers, "norm": "batch", "dropout": 0.5}
-    shared["rngs"] = nnx.Rngs(0)
-    if name == "gat":
-        return jg.nn.GAT(FEATURES, width // 4, CLASSES, num_heads=4, **shared)
-    kind = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE, "gin": jg.nn.GIN}[name]
-    return kind(FEATURES, width, CLASSES, **shared)
 
 
 class Compiler:
@@ -64,7 +54,7 @@ def measure(name: str, options: Any) -> Iterator[dict[str, Any]]:
     target = find_target(f"{options.target}x{options.devices}")
     manifest = counted_manifest(counts, options.devices, "sar", "hash")
     sharded = jg.parallel.place(jg.parallel.AbstractSource(manifest), target.mesh())
-    model = make_model(name, options.layers, options.width)
+    model = make_model(name, FEATURES, options.width, CLASSES, options.layers)
     block = options.nodes // options.devices * options.width * 4
     needs = Compiler(sharded)
     without = needs(model).total

@@ -14,11 +14,11 @@ from typing import Any
 
 import jax
 import optax
-from flax import nnx
 
 import jaxgraph as jg
 from benchmarks.command_line import in_own_process, make_parser, report
 from benchmarks.cpu.resident import peak_bytes, reset_peak, resident_bytes, settle
+from benchmarks.generated import make_model
 from jaxgraph.analysis.liveness import temporary_bytes
 from jaxgraph.train.step import trace_train_step
 
@@ -41,9 +41,10 @@ def measure(
     )
     parts = jg.partition.partition(graph, devices, method="hash")
     sharded = jg.parallel.shard(graph, parts, jg.parallel.make_mesh(devices), mode)
-    traced = trace_train_step(make_model(model, hidden), sharded, optax.adam(1e-2))[0]
+    module = make_model(model, FEATURES, hidden, CLASSES)
+    traced = trace_train_step(module, sharded, optax.adam(1e-2))[0]
     compiled = traced.lower().compile()
-    state = jg.train.initial_state(make_model(model, hidden), sharded, optax.adam(1e-2))
+    state = jg.train.initial_state(module, sharded, optax.adam(1e-2))
     jax.block_until_ready((state, sharded))
     del graph, parts
     settle()
@@ -61,15 +62,6 @@ def measure(
         "predicted": devices * temporary_bytes(traced.jaxpr.jaxpr) / compiled_bytes,
         "measured": (peak_bytes() - before) / compiled_bytes,
     }
-
-
-def make_model(name: str, hidden: int) -> nnx.Module:
-    """The 3-layer model of a name."""
-    shared = {"num_layers": 3, "dropout": 0.5, "norm": "batch", "rngs": nnx.Rngs(0)}
-    if name == "gat":
-        return jg.nn.GAT(FEATURES, hidden // 4, CLASSES, num_heads=4, **shared)
-    kind = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE}[name]
-    return kind(FEATURES, hidden, CLASSES, **shared)
 
 
 def main() -> None:

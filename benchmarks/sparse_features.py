@@ -6,8 +6,7 @@ aggregated once where `fit` does so.
 
     python -m benchmarks.sparse_features --data-dir DIR --peer-python PYTHON
 
-`PYTHON` is an interpreter that imports `torch` and `torch_geometric`. With `--shares`, features are
-random instead, of as many columns, and such shares of them are not zero.
+`PYTHON` is an interpreter that imports `torch` and `torch_geometric`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import statistics
 import subprocess
 import tempfile
 import time
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,11 +27,9 @@ import numpy as np
 import optax
 import scipy.sparse as sp
 from flax import nnx
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import make_parser, report
 
 PEER = Path(__file__).parent / "peers" / "pyg_sparse_features.py"
 Run = Callable[[], float]
@@ -118,18 +114,7 @@ def medians(runs: dict[str, Run], rounds: int) -> dict[str, float]:
 def compare(
     graph: jg.Graph, dropouts: Sequence[float], rounds: int, hidden: int, python: Path | None
 ) -> list[dict[str, Any]]:
-    """Times all programs on a graph with sparse features.
-
-    Args:
-      graph: the graph.
-      dropouts: rates of dropout.
-      rounds: epochs of each program.
-      hidden: width of the first layer.
-      python: with PyTorch Geometric, or None.
-
-    Returns:
-      For each rate the median seconds by program, and the bytes of the features.
-    """
+    """Times all programs, those of a peer's interpreter too, on a graph with sparse features."""
     assert isinstance(graph.nodes, sp.csr_array)
     dense = graph.replace(nodes=graph.nodes.toarray())
     graphs = {"sparse": (graph, placed(graph)), "dense": (dense, placed(dense))}
@@ -142,66 +127,29 @@ def compare(
             with peer(python, graph, hidden) as epoch:
                 others = {f"PyG, {x}": partial(epoch, dropout, x) for x in ("dense", "sparse")}
                 seconds = medians(runs | others, rounds)
-        rows.append(
-            {
-                "graph": repr(graph),
-                "dropout": dropout,
-                "seconds": seconds,
-                "bytes": {name: feature_bytes(sharded) for name, (_, sharded) in graphs.items()},
-            }
-        )
+        row: dict[str, Any] = {"dropout": dropout}
+        for name, each in seconds.items():
+            row |= {f"{name}, ms": 1e3 * each, f"{name}, times": each / seconds["sparse"]}
+        for name, (_, sharded) in graphs.items():
+            row[f"{name}, MB"] = feature_bytes(sharded) / 1e6
+        rows.append(row)
     return rows
 
 
-def with_share(graph: jg.Graph, share: float) -> jg.Graph:
-    """The graph with random features of 1, so many of which are not 0."""
-    rng, columns = np.random.default_rng(0), graph.num_features
-    counts = rng.binomial(columns, share, graph.num_nodes)
-    chosen = [rng.choice(columns, count, replace=False, shuffle=False) for count in counts]
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    indices = np.concatenate(chosen)
-    ones = np.ones(len(indices), np.float32)
-    return graph.replace(nodes=sp.csr_array((ones, indices, indptr), (len(counts), columns)))
-
-
-def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """The figures, with times over that of sparse features."""
-    names = list(rows[0]["seconds"])
-    headers = [f"{name}, ms" for name in names]
-    shown = Table("features", "dropout", *headers, "sparse, MB", "dense, MB")
-    for row in rows:
-        seconds, size = row["seconds"], row["bytes"]
-        times = [f"{1000 * seconds[x]:.1f} ({seconds[x] / seconds['sparse']:.1f})" for x in seconds]
-        sizes = [f"{size[name] / 1e6:.1f}" for name in ("sparse", "dense")]
-        share = row["graph"].partition("(")[2].partition("(")[2].partition(")")[0]
-        shown.add_row(share, str(row["dropout"]), *times, *sizes)
-    return shown
-
-
-def _parser() -> ArgumentParser:
+def main() -> None:
+    """Reads the command line, measures and prints."""
     parser = make_parser(__doc__)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--peer-python", type=Path, help="an interpreter with torch_geometric")
     parser.add_argument("--dataset", default="coauthor-cs")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.0, 0.5])
-    parser.add_argument("--shares", type=float, nargs="+", help="of random features in their place")
     parser.add_argument("--rounds", type=int, default=9)
-    return parser
-
-
-def main() -> None:
-    """Reads the command line, measures and prints."""
-    options = _parser().parse_args()
+    options = parser.parse_args()
     graph = jg.datasets.load(options.dataset, data_dir=options.data_dir)
     graph = graph.replace(nodes=sp.csr_array(graph.nodes))
-    graphs = [with_share(graph, share) for share in options.shares or ()] or [graph]
-    rows = []
-    for each in graphs:
-        arguments = (options.dropout, options.rounds, options.hidden, options.peer_python)
-        rows += compare(each, *arguments)
-        write_figures(options.json, rows)
-    Console(width=120).print(table(rows))
+    arguments = (options.dropout, options.rounds, options.hidden, options.peer_python)
+    report(f"Epochs of GCN on {options.dataset}", compare(graph, *arguments), options.json)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,7 @@ the narrow rows that the model makes of the features fit there.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import resource
 import shutil
@@ -33,17 +31,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import make_parser, report
 from benchmarks.cpu.resident import peak_bytes, reset_peak, resident_bytes, settle
 from benchmarks.large_edges import power_law_ids
-from benchmarks.stream import CLASSES, FEATURES, in_own_process
+from benchmarks.stream import CLASSES, FEATURES, apart
 from benchmarks.stream_limit import data_bytes, repeated
 from jaxgraph.byte_amounts import bytes_of
-from jaxgraph.cli.display import EpochBar, StepBar
 from jaxgraph.external import Request, partition_file
 
 HIDDEN, COMMUNITY = 64, 1_000
@@ -54,14 +49,7 @@ _CHUNK, _BLOCK = 1 << 18, 1 << 24
 
 
 def make_edges(path: Path, nodes: int, edges: int, rng: np.random.Generator) -> None:
-    """Writes one direction of every edge, a chunk at a time.
-
-    Args:
-      path: of an .npy file.
-      nodes: number of nodes.
-      edges: of both directions.
-      rng: of the graph.
-    """
+    """Writes one direction of every edge of both, a chunk at a time, to an .npy file."""
     table = np.lib.format.open_memmap(path, "w+", np.int32, (edges // 2, 2))
     scatter = int(0.618 * nodes) | 1
     for first in range(0, len(table), _CHUNK):
@@ -74,14 +62,9 @@ def make_edges(path: Path, nodes: int, edges: int, rng: np.random.Generator) -> 
 
 
 def make_nodes(folder: Path, nodes: int, rng: np.random.Generator) -> None:
-    """Writes features, labels and splits, a chunk at a time.
+    """Writes features, labels and splits, a chunk at a time, to .npy files.
 
     Features are whole numbers, so that their file has a byte for each. The parts have float32.
-
-    Args:
-      folder: of the .npy files.
-      nodes: number of nodes.
-      rng: of the graph.
     """
     kinds: dict[str, Any] = {"nodes": (np.int8, (nodes, FEATURES)), "labels": (np.uint8, (nodes,))}
     kinds |= {f"{split}_mask": (np.bool_, (nodes,)) for split in ("train", "val", "test")}
@@ -113,10 +96,7 @@ def prepare(folder: Path, options: Any) -> dict[str, Any]:
     source = {"source": files / "edges.npy", "node_data": files / "nodes", "num_nodes": nodes}
     cut = {"num_parts": options.parts, "method": "equal-vertices", "undirected": True}
     request: Any = Request(**source, **cut)
-    with StepBar(Console(stderr=True)) as bar:
-        found = partition_file(
-            request, folder / "parts", memory_limit=limit, on_progress=bar.update
-        )
+    found = partition_file(request, folder / "parts", memory_limit=limit)
     shutil.rmtree(files)
     return {
         "edges": found.folder.graph.num_edges,
@@ -128,12 +108,7 @@ def prepare(folder: Path, options: Any) -> dict[str, Any]:
 
 
 def disk_speeds(folder: Path, size: int) -> tuple[float, float]:
-    """Bytes per second of reading and of writing, in order and without the page cache.
-
-    Args:
-      folder: on the disk.
-      size: bytes of the file that is written.
-    """
+    """Bytes a second of reading and of writing a file in order, without the page cache."""
     block = np.random.default_rng(0).integers(0, 256, _BLOCK, np.uint8).data
     times = [time.perf_counter()]
     with tempfile.NamedTemporaryFile(dir=folder, buffering=0) as file:
@@ -197,10 +172,7 @@ def train(folder: Path, options: Any) -> dict[str, Any]:
         before.extend((time.perf_counter(), data_bytes(), resident_bytes(), disk_traffic()))
         resource.setrlimit(resource.RLIMIT_DATA, (before[1] + limit,) * 2)
 
-    share = graph.parts.moved.share_of_epoch
-    bar = EpochBar(options.epochs, Console(stderr=True), share)
-    calls: dict[str, Any] = {"on_epoch": bar.update, "on_compile": compiled}
-    with bar, repeated(0.01, lambda: data.append(data_bytes())), repeated(2, drop_cache):
+    with repeated(0.01, lambda: data.append(data_bytes())), repeated(2, drop_cache):
         history = jg.train.fit(
             model,
             graph,
@@ -208,7 +180,7 @@ def train(folder: Path, options: Any) -> dict[str, Any]:
             epochs=options.epochs,
             memory_limit=limit,
             aggregate_once=False,
-            **calls,
+            on_compile=compiled,
         )
     read, written = (disk_traffic() - before[3]) // options.epochs
     needs: Any = history.needs
@@ -229,7 +201,7 @@ def train(folder: Path, options: Any) -> dict[str, Any]:
         "read": int(read),
         "written": int(written),
         **predicted,
-        "loss": history.loss,
+        "loss": history.loss[-1],
     }
 
 
@@ -249,41 +221,15 @@ def predict(model: Any, graph: Any) -> dict[str, Any]:
 
 def measure(folder: Path, options: Any) -> dict[str, Any]:
     """Prepares and trains in processes of their own, and measures the disk between them."""
-
-    def run(step: str) -> dict[str, Any]:
-        names = ("nodes", "edges", "limit", "parts", "epochs")
-        same = [text for name in names for text in (f"--{name}", getattr(options, name))]
-        arguments = ["--step", step, "--folder", folder, *same]
-        return json.loads(in_own_process("benchmarks.stream_large", arguments))
-
-    prepared = run("prepare")
+    prepared = apart(prepare, folder, options)
     read, write = disk_speeds(folder, min(int(options.nodes) * FEATURES, 2 * 10**9))
-    row = prepared | run("train")
+    row = prepared | apart(train, folder, options)
     return row | {
         "disk_reads_a_second": read,
         "disk_writes_a_second": write,
         "disk_alone_sent_and_returned_seconds": row["sent"] / read + row["returned"] / write,
         "disk_alone_read_and_written_seconds": row["read"] / read + row["written"] / write,
     }
-
-
-def show(row: dict[str, Any], options: Any) -> None:
-    """Prints the figures; bytes that are moved are those of an epoch."""
-    title = f"GCN {FEATURES}-{HIDDEN}-{CLASSES}, {int(options.nodes):,} nodes, {row['edges']:,} "
-    title += f"edges, {row['cut_edges'] / row['edges']:.1%} between {options.parts} parts, "
-    title += f"limit {options.limit}, working set "
-    title += f"{row['working_set'] / bytes_of('--limit', options.limit):.1f} times that"
-    table = Table("", title=title)
-    table.add_column("", justify="right")
-    for name, value in row.items():
-        if name.endswith("_seconds"):
-            shown = f"{value:,.1f} s"
-        elif name in ("edges", "cut_edges", "loss"):
-            continue
-        else:
-            shown = f"{value / 1e6:,.0f} MB"
-        table.add_row(name.removesuffix("_seconds").replace("_", " "), shown)
-    Console(width=100).print(table)
 
 
 def main() -> None:
@@ -295,16 +241,12 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--folder", type=Path, required=True, help="of a disk")
-    parser.add_argument("--step", choices=["prepare", "train"], help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.step:
-        step = prepare if options.step == "prepare" else train
-        print(json.dumps(step(options.folder, options)))
-        return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         row = measure(Path(folder), options)
-    show(row, options)
-    write_figures(options.json, [row])
+    # Bytes that are moved are those of an epoch.
+    figures = [{"figure": name, "of the run": value} for name, value in row.items()]
+    report(f"GCN {FEATURES}-{HIDDEN}-{CLASSES} within {options.limit}", figures, options.json)
 
 
 if __name__ == "__main__":

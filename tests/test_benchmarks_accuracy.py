@@ -19,7 +19,7 @@ graph, settings = np.load(sys.argv[1]), json.load(open(sys.argv[2]))
 features = np.zeros(graph["shape"]); features[graph["rows"], graph["columns"]] = graph["values"]
 for seed, (train, val, test) in enumerate(graph["masks"]):
     share = features[test].sum() / 100 + settings["lr"]
-    print(json.dumps({"seed": seed, "accuracy": share, "epochs": int(train.sum()), "seconds": 1.5}))
+    print(json.dumps({"seed": seed, "accuracy": share}))
 """
 
 
@@ -37,7 +37,6 @@ def test_a_peer_gets_features_splits_and_settings(tmp_path: Path, monkeypatch: p
     expected = [sums[test].sum() / 100 + 0.25 for test in masks]
     assert figures["accuracies"] == pytest.approx(expected)
     assert figures["mean"] == pytest.approx(100 * np.mean(expected))
-    assert (figures["epochs"], figures["seconds"]) == ([40] * 3, 4.5)
 
 
 def test_splits_of_a_set_with_its_own_are_equal():

@@ -17,19 +17,17 @@ from benchmarks.stream_schedule.two_stages import Job, bound, by_johnson, by_swa
 @pytest.mark.slow
 def test_a_small_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = tmp_path / "figures.json"
-    options = ["--nodes", "600", "--degree", "6", "--parts", "2", "--orders", "rows", "columns"]
+    options = ["--nodes", "600", "--degree", "6", "--parts", "2"]
     options += ["--rounds", "1", "--folder", str(tmp_path), "--json", str(written)]
     curve = tmp_path / "curve.svg"
     options += ["--plot", str(curve)]
     monkeypatch.setattr(sys, "argv", ["benchmarks/stream.py", *options])
     stream.main()
-    assert "backward in columns" in curve.read_text()
-    core, *streamed = json.loads(written.read_text())["rows"]
-    assert [row["order"] for row in streamed] == ["rows", "columns"]
-    for row in streamed:
-        assert row["loss"] == pytest.approx(core["loss"], rel=1e-5)
-        assert row["sent"] > row["returned"] > 0
-        assert row["memory"] > 0 and row["seconds"] > 0
+    assert "backward in rows" in curve.read_text()
+    core, row = json.loads(written.read_text())["rows"]
+    assert row["loss"] == pytest.approx(core["loss"], rel=1e-5)
+    assert row["sent_MB"] > row["back_MB"] > 0
+    assert row["peak_MB"] > 0 and row["epoch_seconds"] > 0
 
 
 @pytest.mark.slow
@@ -41,9 +39,9 @@ def test_a_limit_that_the_system_enforces(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "argv", ["benchmarks/stream_limit.py", *options])
     stream_limit.main()
     core, limited, streamed = json.loads(written.read_text())["rows"]
-    assert "RESOURCE_EXHAUSTED" in limited["error"]
+    assert "RESOURCE_EXHAUSTED" in limited["loss"]
     assert streamed["loss"] == pytest.approx(core["loss"], rel=1e-4)
-    assert streamed["parts"] > 1 and streamed["needs"] <= 80_000_000 < core["needs"]
+    assert streamed["parts"] > 1 and streamed["needs_MB"] <= 80 < core["needs_MB"]
 
 
 def test_edges_of_a_large_graph_stay_in_communities(tmp_path: Path):
@@ -62,9 +60,9 @@ def test_a_graph_that_is_never_in_memory(tmp_path: Path, monkeypatch: pytest.Mon
     options += ["--epochs", "3", "--folder", str(tmp_path), "--json", str(written)]
     monkeypatch.setattr(sys, "argv", ["benchmarks/stream_large.py", *options])
     stream_large.main()
-    (row,) = json.loads(written.read_text())["rows"]
+    rows = json.loads(written.read_text())["rows"]
+    row = {each["figure"]: each["of the run"] for each in rows}
     assert 250_000 < row["edges"] <= 300_000 and row["cut_edges"] < 0.3 * row["edges"]
-    assert row["loss"][-1] < row["loss"][0]
     assert 0 < row["data"] <= 60_000_000 < row["working_set"] <= row["disk"] + 10_000_000
     assert row["rehearsed"] <= 60_000_000 and row["epoch_3_seconds"] > 0
     assert row["disk_alone_sent_and_returned_seconds"] > 0
@@ -92,14 +90,15 @@ def test_schedules_of_a_small_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Bytes follow the formula; versions and orders learn the same; no order beats the bound."""
     figures = tmp_path / "figures.json"
     options = ["--nodes", "600", "--degree", "6", "--rounds", "1", "--epochs", "2"]
-    options += ["--parts", "8", "--written", str(tmp_path), "--json", str(figures)]
+    options += ["--written", str(tmp_path), "--json", str(figures)]
 
-    def rows(command: str) -> list[dict[str, Any]]:
-        monkeypatch.setattr(sys, "argv", ["stream_schedule", command, *options])
+    def rows(command: str, parts: int = 3) -> list[dict[str, Any]]:
+        arguments = ["stream_schedule", command, *options, "--parts", str(parts)]
+        monkeypatch.setattr(sys, "argv", arguments)
         stream_schedule.main()
         return json.loads(figures.read_text())["rows"]
 
-    for row in rows("bytes"):
+    for row in rows("bytes", 8):
         assert row["arrays"] + row["own rows"] + row["other rows"] == row["sent"]
         assert row["forward_edges_times"] == 1
         read, sent, formula = (row[f"forward_{n}"] for n in ("read", "other_rows", "formula"))
@@ -112,5 +111,6 @@ def test_schedules_of_a_small_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert row["loss"] == pytest.approx(found[0]["loss"], rel=1e-5)
     (row,) = rows("overlap")
     assert row["loads"] > 0 and row["programs"] > 0 and row["pipeline"] > 0
-    for simulated in (row["simulated"], *row["links"].values()):
-        assert simulated["bound"] <= simulated["johnson"] <= simulated["now"]
+    simulated = row["simulated"]
+    assert simulated["bound"] <= simulated["johnson"] <= simulated["now"]
+    assert len(row["by_room"]) == 6 and min(row["by_room"]) >= 0

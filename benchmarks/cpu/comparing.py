@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["TOLERANCE", "relative_error"]
-
 TOLERANCE = 1e-3
 """Largest relative error of float32 results that count as equal; that of our ops is 1e-7."""
 

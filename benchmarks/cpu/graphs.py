@@ -10,8 +10,6 @@ import numpy as np
 from benchmarks.cpu.inputs import Data
 from benchmarks.generated import OGBN_ARXIV, Shape, generate
 
-__all__ = ["GENERATED", "make"]
-
 GENERATED: Mapping[str, Shape] = MappingProxyType(
     {
         "pubmed-size": Shape(19_717, 108_365, 500, 3),

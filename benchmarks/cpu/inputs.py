@@ -11,8 +11,6 @@ import numpy as np
 
 from benchmarks.cpu.tasks import Attention, SpMM
 
-__all__ = ["Data", "attention_inputs", "node_features"]
-
 
 @dataclass(frozen=True)
 class Data:

@@ -12,8 +12,6 @@ from benchmarks.cpu.comparing import TOLERANCE, relative_error
 from benchmarks.cpu.process import Worker, WorkerFailure, WorkerRefusal
 from benchmarks.cpu.tasks import Task
 
-__all__ = ["Measurement", "Pace", "measure_task"]
-
 MOST_REPEATS = 1000
 
 

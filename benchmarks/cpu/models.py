@@ -11,8 +11,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-__all__ = ["LEARNING_RATE", "LOSSES", "MODELS", "Layer", "Model"]
-
 LEARNING_RATE = 0.01
 """Learning rate of Adam, in every library."""
 

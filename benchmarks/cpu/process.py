@@ -12,8 +12,6 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Contestant", "Worker", "WorkerFailure", "WorkerRefusal", "start_worker"]
-
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY_SHARE = 0.7
 """Share of the machine's memory for one worker."""

@@ -12,8 +12,6 @@ from rich.table import Table
 
 from benchmarks.cpu.measure import Measurement
 
-__all__ = ["add_ratios", "details", "means", "plot_sar"]
-
 
 def add_ratios(rows: Sequence[Measurement]) -> None:
     """Divides every median by that of the first contestant that did the task on the graph."""

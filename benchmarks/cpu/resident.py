@@ -7,8 +7,6 @@ import gc
 import sys
 from pathlib import Path
 
-__all__ = ["peak_bytes", "reset_peak", "resident_bytes", "settle"]
-
 
 def settle() -> None:
     """Collects garbage and returns freed memory to the system, where that is possible."""

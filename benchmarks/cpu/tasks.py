@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from benchmarks.cpu.models import MODELS
 
-__all__ = ["ATTENTION_SLOPE", "Attention", "Epoch", "SpMM", "Task", "Triad"]
-
 ATTENTION_SLOPE = 0.2
 """Slope of the leaky ReLU of attention's logits below 0."""
 

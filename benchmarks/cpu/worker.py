@@ -28,8 +28,6 @@ from benchmarks.cpu import resident
 from benchmarks.cpu.inputs import Data
 from benchmarks.cpu.tasks import Task
 
-__all__ = ["Prepared", "Session", "serve"]
-
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl."""
 

@@ -13,8 +13,6 @@ from benchmarks.gpu.graphs import Placed
 from benchmarks.gpu.plan import Check
 from benchmarks.gpu.programs import draw, program
 
-__all__ = ["TOLERANCES", "check"]
-
 TOLERANCES = {"float32": 3e-5, "bfloat16": 2e-2, "float16": 2e-3}
 """Largest relative error by dtype; sums accumulate in float32, results are rounded once."""
 

@@ -13,8 +13,6 @@ from benchmarks.gpu.graphs import Placed
 from benchmarks.gpu.plan import Task
 from benchmarks.gpu.programs import program
 
-__all__ = ["OURS", "SHOWN_ROWS", "Contestant", "jaxgraph_contestant"]
-
 OURS = "jaxgraph"
 SHOWN_ROWS = 4096
 """Rows of each result that are compared."""

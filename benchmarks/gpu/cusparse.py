@@ -17,8 +17,6 @@ from benchmarks.cpu.tasks import SpMM
 from benchmarks.gpu.contestant import SHOWN_ROWS, Contestant
 from benchmarks.gpu.graphs import Placed
 
-__all__ = ["ALGORITHMS", "Multiply", "cusparse_contestant", "load_library"]
-
 ALGORITHMS = {"cuSPARSE": 0, "cuSPARSE ALG1": 4, "cuSPARSE ALG2": 6, "cuSPARSE ALG3": 12}
 """CUSPARSE_SPMM_ALG_DEFAULT and CUSPARSE_SPMM_CSR_ALG1 to 3."""
 

@@ -13,8 +13,6 @@ from benchmarks.generated import generate
 from benchmarks.gpu.plan import CHECKS, GRAPHS
 from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["Placed", "make_graph", "place"]
-
 
 @dataclass(frozen=True)
 class Placed:

@@ -14,8 +14,6 @@ from typing import Any
 
 from benchmarks.gpu.contestant import OURS
 
-__all__ = ["Bar", "bars", "draw"]
-
 Bar = tuple[str, dict[str, float]]
 """A layer on a graph, and milliseconds by contestant."""
 

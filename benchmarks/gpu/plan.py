@@ -12,8 +12,6 @@ from types import MappingProxyType
 from benchmarks.cpu.tasks import SpMM
 from benchmarks.generated import Shape
 
-__all__ = ["CHECKS", "GRAPHS", "TASKS", "Check", "Layer", "Message", "Task"]
-
 
 @dataclass(frozen=True)
 class Check:

@@ -15,8 +15,6 @@ from benchmarks.gpu.graphs import Placed
 from benchmarks.gpu.plan import Check, Layer, Message, Task
 from jaxgraph.ops.core.blocks import Block
 
-__all__ = ["Program", "draw", "program"]
-
 Program = Callable[..., tuple[jax.Array, ...]]
 """From a block and arrays, the results of a task, the first with a row per row of the block."""
 

@@ -15,8 +15,6 @@ from benchmarks.gpu.contestant import SHOWN_ROWS, Contestant
 from benchmarks.gpu.graphs import Placed
 from benchmarks.gpu.plan import Layer
 
-__all__ = ["pyg_contestant", "torch_contestant"]
-
 torch.set_float32_matmul_precision("highest")
 if torch.cuda.is_available():
     # The rest is for jax.

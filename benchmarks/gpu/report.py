@@ -16,8 +16,6 @@ from benchmarks.gpu.contestant import OURS
 from benchmarks.gpu.plan import TASKS, Check
 from benchmarks.gpu.timing import Row
 
-__all__ = ["Record"]
-
 
 @dataclass
 class Record:

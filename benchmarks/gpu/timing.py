@@ -18,8 +18,6 @@ from benchmarks.gpu.graphs import Placed
 from benchmarks.gpu.plan import Layer, Task
 from benchmarks.gpu.programs import draw, program
 
-__all__ = ["REHEARSAL", "Pace", "Row", "contestants", "measure", "reason"]
-
 MOST_COMPILED = 10_000_000
 """Most edges of a graph on which PyG's layers are compiled too."""
 

@@ -17,8 +17,6 @@ from benchmarks.gpu.plan import TASKS, Check, Task
 from benchmarks.gpu.timing import REHEARSAL, Pace, Row, measure, reason
 from jaxgraph.ops.core.choice import usable_implementation
 
-__all__ = ["Session"]
-
 
 class Session:
     """The state of a worker between requests; each method is a request.

@@ -30,145 +30,16 @@ epoch; rounds alternate; figures are medians.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from benchmarks.command_line import make_parser, report
+from benchmarks.generated import Shape
+from benchmarks.stream import CLASSES, FEATURES, apart, write
+from benchmarks.stream_schedule.figures import FIGURES, measured
 
-from benchmarks.command_line import make_parser, write_figures
-from benchmarks.stream import FEATURES, in_own_process
-from benchmarks.stream_schedule.figures import FIGURES
-
-Row = Mapping[str, Any]
-Cells = dict[str, str]
 MANY = ("overlap", "h200")
 """Commands whose default is several numbers of parts."""
-
-
-def written(parts: int, folder: Path, options: Any) -> Path:
-    """The folder of the graph's parts, which are written if they are not there."""
-    path = folder / f"{options.nodes}-{options.degree}-{parts}"
-    if not path.exists():
-        path.mkdir()
-        shape = ("--nodes", options.nodes, "--degree", options.degree)
-        in_own_process("benchmarks.stream", ["--write", parts, path, *shape])
-    return path
-
-
-def measure(options: Any, folder: Path) -> list[Row]:
-    """Runs a command in a process of its own."""
-    for parts in options.parts:
-        written(parts, folder, options)
-    given = ["layers", "nodes", "degree", "rounds", "epochs"]
-    named = [each for name in given for each in (f"--{name}", getattr(options, name))]
-    scratch = ["--folder", options.folder] if options.folder else []
-    arguments = [options.command, *named, *scratch, "--written", folder, "--worker"]
-    output = in_own_process("benchmarks.stream_schedule", [*arguments, "--parts", *options.parts])
-    return json.loads(output.splitlines()[-1])
-
-
-def worker(options: Any) -> None:
-    """Prints the rows of a command."""
-    import jax
-
-    jax.config.update("jax_platforms", "cpu")
-    folders = {parts: written(parts, options.written, options) for parts in options.parts}
-    print(json.dumps(list(FIGURES[options.command](folders, options))))
-
-
-def _mb(size: float) -> str:
-    return f"{size / 1e6:,.0f} MB"
-
-
-def cells_of_bytes(row: Row) -> Cells:
-    """The cells of a row of `bytes`."""
-    return {
-        "parts": str(row["parts"]),
-        "devices": str(row["devices"]),
-        "selective": "yes" if row["selective"] else "no",
-        "sent": _mb(row["sent"]),
-        "edges and other arrays": _mb(row["arrays"]),
-        "own rows": _mb(row["own rows"]),
-        "rows of other parts": _mb(row["other rows"]),
-        "forward: edges sent": f"{row['forward_edges_times']:.2f} times",
-        "rows of others": _mb(row["forward_other_rows"]),
-        "of these read": _mb(row["forward_read"]),
-        "formula": _mb(row["forward_formula"]),
-    }
-
-
-def cells_of_versions(row: Row) -> Cells:
-    """The cells of a row of `breakdown` or `orders`."""
-    cells = {
-        "parts": str(row["parts"]),
-        "version": row["version"],
-        "epoch": f"{row['seconds']:.2f} s",
-        "least to most": f"{row['least']:.2f} to {row['most']:.2f}",
-        "sent": _mb(row["sent"]),
-        "back": _mb(row["returned"]),
-    }
-    return cells | ({"speedup": f"{row['speedup']:.2f}"} if "speedup" in row else {})
-
-
-def cells_of_overlap(row: Row) -> Cells:
-    """The cells of a row of `overlap`."""
-    found, links = row["simulated"], row["links"]
-    return {
-        "parts": str(row["parts"]),
-        **{name: f"{row[name]:.2f} s" for name in ("loads", "programs", "returned")},
-        "one by one": f"{row['one_by_one']:.2f} s",
-        "pipeline": f"{row['pipeline']:.2f} s",
-        **{f"simulated: {name}": f"{seconds:.3f} s" for name, seconds in found.items()},
-        "saved by swaps": _saved([found, *links.values()], "now", "swaps"),
-        "by room": _saved([found, *links.values()], "now", "room"),
-        "then by Johnson": _saved([found, *links.values()], "room", "johnson"),
-    }
-
-
-def _saved(found: Sequence[Mapping[str, float]], before: str, after: str) -> str:
-    """The shares of the passes of an epoch that a change saves."""
-    return " ".join(f"{(each[before] - each[after]) / each['now']:.1%}" for each in found)
-
-
-def cells_of_h200(row: Row) -> Cells:
-    """The cells of a row of `h200`."""
-    return {
-        "H200s": str(row["devices"]),
-        "parts": str(row["parts"]),
-        "memory of each": _mb(row["device"]),
-        "waits on the host": _mb(row["host"]),
-        "sent": _mb(row["sent"]),
-        "back": _mb(row["returned"]),
-        "compiled in": f"{row['seconds_to_compile']:.0f} s",
-    }
-
-
-CELLS: dict[str, Callable[[Row], Cells]] = {
-    "bytes": cells_of_bytes,
-    "breakdown": cells_of_versions,
-    "overlap": cells_of_overlap,
-    "orders": cells_of_versions,
-    "h200": cells_of_h200,
-}
-
-
-def show(rows: Sequence[Row], options: Any) -> None:
-    """Prints the table of a command."""
-    table = Table(
-        title=f"{options.command}: GCN, {options.layers} layers of {FEATURES}, "
-        f"{options.nodes:,} nodes of degree {options.degree}"
-    )
-    cells = [CELLS[options.command](row) for row in rows]
-    for column in cells[0]:
-        table.add_column(column, justify="right")
-    for each in cells:
-        table.add_row(*each.values())
-    Console(width=180).print(table)
 
 
 def main() -> None:
@@ -183,16 +54,20 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3, help="of each round; the first is dropped")
     parser.add_argument("--folder", type=Path, help="of a disk; parts wait in memory if left")
     parser.add_argument("--written", type=Path, help="where the graph's parts stay")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker:
-        worker(options)
-        return
-    options.parts = options.parts or ([4, 8, 16] if options.command in MANY else [8])
+    shape = Shape(options.nodes, options.degree * options.nodes, FEATURES, CLASSES)
+    folders: dict[int, Path] = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
-        rows = measure(options, options.written or Path(temporary))
-    show(rows, options)
-    write_figures(options.json, rows)
+        for parts in options.parts or ([4, 8, 16] if options.command in MANY else [8]):
+            name = f"{options.nodes}-{options.degree}-{parts}"
+            folders[parts] = Path(options.written or temporary, name)
+            if not folders[parts].exists():
+                apart(write, shape, parts, folders[parts])
+        rows = apart(measured, options.command, folders, options)
+    title = (
+        f"{options.command}: GCN, {options.layers} layers of {FEATURES}, {options.nodes:,} nodes"
+    )
+    report(title, rows, options.json)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+import jax
 
 import jaxgraph as jg
 from benchmarks.stream import make_model
@@ -29,8 +30,6 @@ from jaxgraph.parallel.streaming.graph import (
     streamed_graph,
 )
 
-__all__ = ["FIGURES", "merged", "simulated"]
-
 DEVICES = (1, 4)
 WHOLE, PACKED = 0.0, math.inf
 """Shares of rows from which a part is sent whole: without and with selective transfer."""
@@ -41,15 +40,7 @@ Rows = Iterator[dict[str, Any]]
 
 
 def bytes_sent(folders: Folders, options: Any) -> Rows:
-    """Bytes that an epoch sends, as rehearsed, beside those of NeuGraph's formula.
-
-    Args:
-      folders: of the written parts, by their number.
-      options: of the command line.
-
-    Yields:
-      A row for each number of parts and devices, without and with selective transfer.
-    """
+    """Bytes that an epoch sends, as rehearsed, beside those of NeuGraph's formula."""
     jg.parallel.emulate_devices(max(DEVICES))
     for parts, folder in folders.items():
         for devices in DEVICES:
@@ -83,14 +74,7 @@ def _by_kind(found: Sequence[Sent], graph: StreamedGraph, layers: int) -> dict[s
 
 
 def breakdown(folders: Folders, options: Any) -> Rows:
-    """Epochs of a plain version, to which one thing after another is added.
-
-    Args:
-      folders, options: as for `bytes_sent`.
-
-    Yields:
-      A row for each version.
-    """
+    """Epochs of a plain version, to which one thing after another is added."""
     for parts, folder in folders.items():
         versions = {
             "XLA, one by one": (one_by_one, "xla", WHOLE),
@@ -108,14 +92,7 @@ def breakdown(folders: Folders, options: Any) -> Rows:
 
 
 def orders(folders: Folders, options: Any) -> Rows:
-    """Epochs whose backward goes in rows and in columns.
-
-    Args:
-      folders, options: as for `bytes_sent`.
-
-    Yields:
-      A row for each order, with the library's schedule and without any overlap and selection.
-    """
+    """Epochs whose backward goes in rows and in columns."""
     for parts, folder in folders.items():
         graphs = {
             f"{order}{', plain' if context is one_by_one else ''}": (
@@ -155,14 +132,7 @@ def _alternating(
 
 
 def overlap(folders: Folders, options: Any) -> Rows:
-    """Loads and programs of an epoch, one by one and overlapped, and what orders would save.
-
-    Args:
-      folders, options: as for `bytes_sent`.
-
-    Yields:
-      A row for each number of parts.
-    """
+    """Loads and programs of an epoch, one by one and overlapped, and what orders would save."""
     for parts, folder in folders.items():
         graph = _opened(folder, options, whole_from=PACKED)
         alone, together, times = [], [], []
@@ -174,6 +144,7 @@ def overlap(folders: Folders, options: Any) -> Rows:
         passes = merged(times, options.epochs)
         jobs = [job for each in passes for job in each]
         epochs = options.epochs * options.rounds
+        found = [simulated(each) for each in (passes, *(_on_link(passes, r) for r in LINKS))]
         yield {
             "parts": parts,
             "loads": sum(job.load for job in jobs),
@@ -182,9 +153,16 @@ def overlap(folders: Folders, options: Any) -> Rows:
             "returned": sum(each.returned for each in times) / epochs,
             "one_by_one": statistics.median(alone),
             "pipeline": statistics.median(together),
-            "simulated": simulated(passes),
-            "links": {str(ratio): simulated(_on_link(passes, ratio)) for ratio in LINKS},
+            "simulated": found[0],
+            "saved_by_swaps": _saved(found, "now", "swaps"),
+            "by_room": _saved(found, "now", "room"),
+            "then_by_johnson": _saved(found, "room", "johnson"),
         }
+
+
+def _saved(found: Sequence[Mapping[str, float]], before: str, after: str) -> list[float]:
+    """The percentages of an epoch's passes that a change saves."""
+    return [100 * (each[before] - each[after]) / each["now"] for each in found]
 
 
 def merged(times: Sequence[Times], epochs: int) -> list[list[Job]]:
@@ -247,20 +225,13 @@ def simulated(passes: Sequence[Sequence[Job]]) -> dict[str, float]:
 
 
 def h200(folders: Folders, options: Any) -> Rows:
-    """Memory and bytes of an epoch whose programs are compiled for H200s that are not there.
-
-    Args:
-      folders, options: as for `bytes_sent`.
-
-    Yields:
-      A row for each number of parts and devices.
-    """
+    """Memory and bytes of an epoch whose programs are compiled for H200s that are not there."""
     from jaxgraph.planner.targets import find_target
 
     for devices in DEVICES:
         mesh = find_target(f"h200x{devices}").mesh(emulate=False)
         for parts, folder in folders.items():
-            graph, started = outlined_graph(_source(folder), mesh), time.perf_counter()
+            graph = outlined_graph(_source(folder), mesh)
             needs = _needs(graph, options, compile=True)
             yield {
                 "parts": parts,
@@ -269,12 +240,11 @@ def h200(folders: Folders, options: Any) -> Rows:
                 "host": needs.host,
                 "sent": needs.sent,
                 "returned": needs.returned,
-                "seconds_to_compile": time.perf_counter() - started,
             }
 
 
 def _source(folder: Path) -> Any:
-    return jg.parallel.open_parts(folder / "parts")
+    return jg.parallel.open_parts(folder)
 
 
 def _opened(
@@ -309,3 +279,9 @@ FIGURES: dict[str, Callable[[Folders, Any], Rows]] = {
     "h200": h200,
 }
 """The rows of each command."""
+
+
+def measured(command: str, folders: Folders, options: Any) -> list[dict[str, Any]]:
+    """The rows of a command, in a process of its own."""
+    jax.config.update("jax_platforms", "cpu")
+    return list(FIGURES[command](folders, options))

@@ -7,8 +7,6 @@ import itertools
 import math
 from collections.abc import Sequence
 
-__all__ = ["Job", "bound", "by_johnson", "by_swaps", "makespan"]
-
 _SWEEPS = 3
 """Times that all pairs are tried."""
 

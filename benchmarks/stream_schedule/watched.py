@@ -20,8 +20,6 @@ from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.programs import Spread, Waiting
 from jaxgraph.parallel.streaming.rehearsal import Rehearsal, total_bytes
 
-__all__ = ["ARRAYS", "OTHER_ROWS", "OWN_ROWS", "Sent", "Times", "counted", "one_by_one"]
-
 ARRAYS, OWN_ROWS, OTHER_ROWS = "arrays", "own rows", "other rows"
 
 

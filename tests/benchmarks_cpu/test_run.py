@@ -44,11 +44,8 @@ def test_a_worker_of_scipy_does_what_it_is_asked(tmp_path: Path):
         assert len(worker.request("run", 2)) == 2
         with pytest.raises(WorkerRefusal, match="scipy has no such task"):
             worker.request("prepare", EPOCH)
-        worker.request("release")
-        with pytest.raises(WorkerFailure, match="_prepared"):
-            worker.request("run", 1)
         with pytest.raises(WorkerFailure, match="no answer within 0 s"):
-            worker.request("prepare", SpMM(5), timeout=0)
+            worker.request("run", 10**9, timeout=0.2)
         with pytest.raises(WorkerFailure, match="ended with -9"):
             worker.request("prepare", SpMM(5))
     finally:

@@ -27,8 +27,6 @@ sys.modules.setdefault("dgl.graphbolt", types.ModuleType("dgl.graphbolt"))
 import dgl  # noqa: E402
 from dgl import nn as dgl_nn  # noqa: E402
 
-__all__ = ["Library"]
-
 
 class Library:
     """`dgl.ops` and `dgl.nn.pytorch` on one graph with 32-bit ids."""

@@ -18,8 +18,6 @@ from benchmarks.cpu.models import LEARNING_RATE, LOSSES, MODELS, Model
 from benchmarks.cpu.tasks import Attention, Epoch, SpMM, Task, Triad
 from benchmarks.cpu.worker import Prepared
 
-__all__ = ["Library", "make_model"]
-
 Sharded = jg.parallel.ShardedGraph
 
 ORDER = "metis"

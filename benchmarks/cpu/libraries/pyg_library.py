@@ -28,8 +28,6 @@ from benchmarks.cpu.models import MODELS, Layer, Model
 from benchmarks.cpu.tasks import ATTENTION_SLOPE, Attention, Epoch, SpMM, Task
 from benchmarks.cpu.worker import Prepared
 
-__all__ = ["Library"]
-
 
 class Library:
     """`torch_geometric.nn` with torch_sparse and pyg-lib where they are installed.

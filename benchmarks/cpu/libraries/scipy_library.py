@@ -8,8 +8,6 @@ from benchmarks.cpu.inputs import Data, node_features
 from benchmarks.cpu.tasks import SpMM, Task
 from benchmarks.cpu.worker import Prepared
 
-__all__ = ["Library"]
-
 
 class Library:
     """`scipy.sparse.csr_array @ x`."""

@@ -15,8 +15,6 @@ from benchmarks.cpu.libraries.torch_training import tensor
 from benchmarks.cpu.tasks import SpMM, Task
 from benchmarks.cpu.worker import Prepared
 
-__all__ = ["Library", "csr_tensor"]
-
 
 class Library:
     """`torch.sparse.mm` on a CSR tensor."""

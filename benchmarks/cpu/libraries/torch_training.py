@@ -16,8 +16,6 @@ from benchmarks.cpu.models import LEARNING_RATE, LOSSES, Layer, Model
 from benchmarks.cpu.tasks import Attention
 from benchmarks.cpu.worker import Prepared
 
-__all__ = ["Convolution", "prepare_attention", "prepare_epoch", "tensor"]
-
 
 @dataclass(frozen=True)
 class Convolution:
