@@ -72,7 +72,7 @@ class PartitionOptions(PartsOptions):
 
     @property
     def divides(self) -> bool:
-        """Whether the features of each node are divided by their sum."""
+        """True where the features of each node are divided by their sum."""
         if self.normalize is not None:
             return self.normalize
         # All models of a data set prepare its features alike.

@@ -33,7 +33,7 @@ __all__ = ["run_train"]
 
 _OF_PROCESS = {field.name for field in fields(ProcessOptions)}
 _OF_PROCESS |= {"data_dir", "dataset", "folder", "json", "log", "partition", "predictions"}
-_OF_PROCESS |= {"profile", "profile_epochs", "resume", "source"}
+_OF_PROCESS |= {"profile", "profile_epochs", "resume", "source", "traceback"}
 """Options, and the source of a recipe, that may differ between the processes of a run."""
 _FEW_NODES = 100
 """Nodes of a part, below which a limit of memory has cut the graph into very many parts."""
@@ -57,7 +57,7 @@ class _Ending:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """What is trained, and how.
+    """A model on a graph, with all that says how it is trained.
 
     Args:
         options: The options, with their defaults.
