@@ -75,11 +75,11 @@ class _Run:
         """Places the parts on the devices of a mesh."""
         from jaxgraph import parallel
 
-        how = _named(self.options, "mode", "prefetch", "folder")
+        how = self.options.named("mode", "prefetch", "folder")
         how["node_dtype"] = self.options.dtype if self.facts.num_features else None
         if isinstance(self.source, PartFolder):
             return parallel.place(self.source, mesh, **how)
-        of_p3 = _named(self.options, "rest", "topology", "chunks")
+        of_p3 = self.options.named("rest", "topology", "chunks")
         return parallel.shard(*self.source, mesh, **how, **of_p3)
 
     def arrays(self) -> dict[str, Any]:
@@ -98,10 +98,6 @@ class _Run:
         if isinstance(self.source, PartFolder):
             return self.source.node_names()
         return self.source[0].node_names
-
-
-def _named(options: TrainOptions, *names: str) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in names}
 
 
 def run_train(options: TrainOptions) -> None:
