@@ -108,6 +108,10 @@ class Options:
                 limit = f"at least {least}" if value < least else f"a number of at most {most}"
                 raise ValueError(f"{name}: got {value}; expected {limit}.")
 
+    def named(self, *names: str) -> dict[str, Any]:
+        """The values of some options by name."""
+        return {name: getattr(self, name) for name in names}
+
     def given(self, names: Iterable[str]) -> list[str]:
         """Those of the names whose options have other values than their defaults."""
         known = {each.name: each.default for each in fields(self)}

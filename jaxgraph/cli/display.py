@@ -56,7 +56,7 @@ class _Bar:
 
 
 class _Share(ProgressColumn):
-    """How much of the present epoch is done, where that is known."""
+    """The share of the present epoch that is done, where it is known."""
 
     def __init__(self, share: Callable[[], float] | None) -> None:
         super().__init__()

@@ -24,8 +24,7 @@ def load_graph(options: GraphOptions) -> Graph:
         ValueError: The name is unknown, a file is missing or broken, or a transform does not apply.
     """
     assert options.dataset is not None
-    names = ("num_nodes", "num_classes", "num_features", "degree", "relabel")
-    given: dict[str, Any] = {name: getattr(options, name) for name in names}
+    given = options.named("num_nodes", "num_classes", "num_features", "degree", "relabel")
     given["weights"] = weights_of(options.weight_column)
     given = {name: value for name, value in given.items() if value is not None}
     if options.dataset.lower().replace("_", "-") in gnn_benchmark.NAMES:

@@ -13,7 +13,7 @@ from jaxgraph import datasets
 from jaxgraph.cli.command import Options, option
 from jaxgraph.cli.display import Output, two_columns
 
-__all__ = ["CatalogueOptions", "InfoOptions", "run_catalogue", "run_info", "versions"]
+__all__ = ["InfoOptions", "run_catalogue", "run_info", "versions"]
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pymetis", "typer", "rich")
 
@@ -25,12 +25,7 @@ class InfoOptions(Options):
     check: bool = option("Compare every implementation with NumPy on 100 edges.", False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CatalogueOptions(Options):
-    """`jaxgraph datasets` has no options of its own."""
-
-
-def run_catalogue(options: CatalogueOptions) -> None:
+def run_catalogue(options: Options) -> None:
     """List the names of the datasets, one per line."""
     for name in datasets.names():
         typer.echo(name)

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 import jaxgraph
-from jaxgraph.cli.command import command_of
-from jaxgraph.cli.info import CatalogueOptions, InfoOptions, run_catalogue, run_info
+from jaxgraph.cli.command import Options, command_of
+from jaxgraph.cli.info import InfoOptions, run_catalogue, run_info
 from jaxgraph.cli.launch import LaunchOptions, run_launch
 from jaxgraph.cli.partition import PartitionOptions, run_partition
 from jaxgraph.cli.plan import PlanOptions, run_plan
@@ -22,7 +22,7 @@ _COMMANDS = {
     "plan": (PlanOptions, run_plan),
     "launch": (LaunchOptions, run_launch),
     "plot": (PlotOptions, run_plot),
-    "datasets": (CatalogueOptions, run_catalogue),
+    "datasets": (Options, run_catalogue),
     "info": (InfoOptions, run_info),
 }
 _SETTINGS = {"help_option_names": ["-h", "--help"]}

@@ -72,7 +72,7 @@ class PartitionOptions(PartsOptions):
 
     @property
     def divides(self) -> bool:
-        """Whether the features of each node are divided by their sum."""
+        """True where the features of each node are divided by their sum."""
         if self.normalize is not None:
             return self.normalize
         # All models of a data set prepare its features alike.
@@ -119,7 +119,7 @@ def _from_memory(options: PartitionOptions) -> _Cut:
     graph = load_graph(options)
     divides = options.divides and graph.nodes is not None
     facts = facts_of(graph, dataset=options.dataset, normalized=divides)
-    how: dict[str, Any] = {"seed": options.seed, "order": options.order}
+    how = options.named("seed", "order")
     parts = partition(graph, options.parts, options.partitioner, **how)
     quality = report(graph, parts)
     if options.out is None:
@@ -129,7 +129,7 @@ def _from_memory(options: PartitionOptions) -> _Cut:
 
     if divides:
         graph = normalize_features(graph)
-    how = {name: getattr(options, name) for name in ("rest", "topology", "chunks")}
+    how = options.named("rest", "topology", "chunks")
     folder = write_parts(graph, parts, options.out, options.mode or "sar", facts=facts, **how)
     return facts, quality, folder
 
@@ -169,7 +169,7 @@ def _request_of(options: PartitionOptions) -> Request:
             f"file of edges, a folder of OGB, or one of {', '.join(ogb.NAMES)}."
         )
     names = ("assignment", "seed", "node_data", "degree_features", "ignore_edge_data", "relabel")
-    given |= {name: getattr(options, name) for name in names}
+    given |= options.named(*names)
     given["undirected"] = bool(given.get("undirected")) or options.undirected
     return Request(
         source=source,

@@ -109,7 +109,7 @@ def _source(options: PlanOptions) -> "tuple[Graph | GraphCounts, GraphFacts]":
     if options.dataset is None:
         from jaxgraph.planner import GraphCounts
 
-        counts: dict[str, Any] = {name: getattr(options, name) for name in _COUNTS}
+        counts = options.named(*_COUNTS)
         source = GraphCounts(**counts, halo_share=options.halo_share)
         # Any mean of the degrees gives the same shapes.
         rest: dict[str, Any] = {"multilabel": False, "edge_features": 0, "mean_log_degree": 1.0}

@@ -33,7 +33,7 @@ __all__ = ["run_train"]
 
 _OF_PROCESS = {field.name for field in fields(ProcessOptions)}
 _OF_PROCESS |= {"data_dir", "dataset", "folder", "json", "log", "partition", "predictions"}
-_OF_PROCESS |= {"profile", "profile_epochs", "resume", "source"}
+_OF_PROCESS |= {"profile", "profile_epochs", "resume", "source", "traceback"}
 """Options, and the source of a recipe, that may differ between the processes of a run."""
 _FEW_NODES = 100
 """Nodes of a part, below which a limit of memory has cut the graph into very many parts."""
@@ -57,7 +57,7 @@ class _Ending:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """What is trained, and how.
+    """A model on a graph, with all that says how it is trained.
 
     Args:
         options: The options, with their defaults.
@@ -75,11 +75,11 @@ class _Run:
         """Places the parts on the devices of a mesh."""
         from jaxgraph import parallel
 
-        how = _named(self.options, "mode", "prefetch", "folder")
+        how = self.options.named("mode", "prefetch", "folder")
         how["node_dtype"] = self.options.dtype if self.facts.num_features else None
         if isinstance(self.source, PartFolder):
             return parallel.place(self.source, mesh, **how)
-        of_p3 = _named(self.options, "rest", "topology", "chunks")
+        of_p3 = self.options.named("rest", "topology", "chunks")
         return parallel.shard(*self.source, mesh, **how, **of_p3)
 
     def arrays(self) -> dict[str, Any]:
@@ -98,10 +98,6 @@ class _Run:
         if isinstance(self.source, PartFolder):
             return self.source.node_names()
         return self.source[0].node_names
-
-
-def _named(options: TrainOptions, *names: str) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in names}
 
 
 def run_train(options: TrainOptions) -> None:

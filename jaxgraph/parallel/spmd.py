@@ -238,7 +238,7 @@ def _called(function: Callable[..., Pytree], arguments: Sequence[Any]) -> Pytree
 
 
 def _advice(error: Exception) -> str:
-    """What to do instead where JAX's own error does not say it; "" elsewhere."""
+    """The remedy where JAX's own error names none; "" elsewhere."""
     if isinstance(error, jax.errors.NonConcreteBooleanIndexError):
         return (
             "selects rows by a mask, whose number a compiled program cannot know. Keep all rows, "

@@ -89,10 +89,11 @@ def test_options_that_change_the_parts_are_refused_by_name(
 
 
 @pytest.mark.slow
-def test_options_of_devices_are_fine(club: tuple[Path, np.ndarray]):
-    parts = ["train", "--partition", str(club[0]), "--epochs", "1"]
-    assert "2, sar with prefetch" in run(*parts, "--prefetch")
-    assert "1, parts 2, stream" in run(*parts, "--mode", "stream")
+def test_options_of_devices_are_fine(tmp_path: Path):
+    run("partition", *SBM, "--parts", "2", "--partitioner", "hash", "--out", str(tmp_path))
+    train = ["train", "--partition", str(tmp_path), *QUICK]
+    assert "2, sar with prefetch" in run(*train, "--prefetch")
+    assert "1, parts 2, stream" in run(*train, "--mode", "stream")
 
 
 @pytest.mark.parametrize(
