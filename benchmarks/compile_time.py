@@ -25,6 +25,7 @@ import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import OGBN_ARXIV
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel.placement import AbstractSource
 
 SHAPE = OGBN_ARXIV
 LAYERS = 3
@@ -61,7 +62,7 @@ def abstract_graphs(
     )
     for devices in device_counts:
         parts = jg.partition.partition(graph, devices, method="hash", seed=0)
-        source = jg.parallel.AbstractSource(tabulate(graph, parts, "sar").manifest)
+        source = AbstractSource(tabulate(graph, parts, "sar").manifest)
         mesh = jg.parallel.make_mesh(devices)
         for implementation in implementations:
             yield jg.parallel.place(source, mesh, "sar", implementation=implementation)

@@ -259,7 +259,8 @@ def cases_to_balance() -> list[Case]:
 def cuts(graph: Any, num_parts: int, samples: Sequence[Any]) -> dict[str, Any]:
     """The partitions that are compared, by name."""
     from jaxgraph import planner
-    from jaxgraph.partition import Partition, balanced_ranges, partition
+    from jaxgraph.partition import Partition, partition
+    from jaxgraph.partition.ranges import balanced_ranges
     from jaxgraph.planner.cost.features import DEFAULT
 
     learned = {

@@ -26,6 +26,7 @@ from jaxgraph.analysis.hlo import num_bytes, parse
 from jaxgraph.layout.fitting import with_headroom
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.planner.targets import find_target
 
 SCALE = 64
@@ -55,7 +56,7 @@ def measure(
                 schedule, _, prefetch = mode.partition("+")
                 for implementation in implementations:
                     sharded = jg.parallel.place(
-                        jg.parallel.AbstractSource(scaled_manifest(count, schedule)),
+                        AbstractSource(scaled_manifest(count, schedule)),
                         find_target(f"h200x{count}").mesh(emulate=False),
                         prefetch=bool(prefetch),
                         implementation=implementation,

@@ -19,6 +19,7 @@ from benchmarks.command_line import make_parser, report
 from benchmarks.generated import make_model
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel.exchange import halo_route
+from jaxgraph.parallel.placement import AbstractSource
 
 HOSTS, PER_HOST, NODES = 2, 4, 16_384
 
@@ -30,7 +31,7 @@ def measure(model_name: str, partitioner: str, hosts: int) -> dict[str, Any]:
         "sbm", num_nodes=NODES, degree=16, num_features=64, num_classes=16, seed=0
     )
     parts = jg.partition.partition(graph, count, method=partitioner, seed=0)
-    source = jg.parallel.AbstractSource(tabulate(graph, parts, "sar").manifest)
+    source = AbstractSource(tabulate(graph, parts, "sar").manifest)
     sharded = jg.parallel.place(source, jg.parallel.make_mesh(count, hosts=hosts))
     model = make_model(model_name, graph.num_features, 64, graph.num_classes)
     step = jg.train.compile_train_step(model, sharded, optax.adam(1e-2))

@@ -21,6 +21,7 @@ import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import make_model
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel.placement import AbstractSource
 
 NODES, DEGREE, FEATURES, CLASSES = 16_384, 16, 64, 16
 
@@ -45,7 +46,7 @@ def measure(
         for mode in modes:
             schedule, _, prefetch = mode.partition("+")
             manifest = tabulate(graph, parts, schedule).manifest
-            source = jg.parallel.AbstractSource(manifest)
+            source = AbstractSource(manifest)
             sharded = jg.parallel.place(source, mesh, schedule, prefetch=bool(prefetch))
             block = NODES / devices * 64 * 4
             for name in models:

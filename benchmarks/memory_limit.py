@@ -18,6 +18,7 @@ import optax
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import make_model
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.planner import GraphCounts, find_target
 from jaxgraph.planner.degree_model import counted_manifest
 from jaxgraph.planner.policy_search import Needed, cheapest_fitting
@@ -53,7 +54,7 @@ def measure(name: str, options: Any) -> Iterator[dict[str, Any]]:
     counts = GraphCounts(options.nodes, DEGREE * options.nodes, FEATURES, CLASSES)
     target = find_target(f"{options.target}x{options.devices}")
     manifest = counted_manifest(counts, options.devices, "sar", "hash")
-    sharded = jg.parallel.place(jg.parallel.AbstractSource(manifest), target.mesh())
+    sharded = jg.parallel.place(AbstractSource(manifest), target.mesh())
     model = make_model(name, FEATURES, options.width, CLASSES, options.layers)
     block = options.nodes // options.devices * options.width * 4
     needs = Compiler(sharded)

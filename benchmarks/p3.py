@@ -28,11 +28,15 @@ from flax import nnx
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import OGBN_ARXIV, generate
+from jaxgraph.layers.aggregated import Features, plain_features
+from jaxgraph.layers.dense import require_rows
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.nn import SAGEConv
 from jaxgraph.parallel import ptags
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.train.aggregates import aggregate_once
 
 CLASSES = 40
 WIDTHS = ((512, 32), (100, 512))
@@ -58,7 +62,7 @@ class AggregateFirst(SAGEConv):
     def __call__(
         self,
         shard: jg.parallel.Shard,
-        x: jg.layers.Features,
+        x: Features,
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
@@ -77,7 +81,7 @@ class TransformFirst(AggregateFirst):
     def __call__(
         self,
         shard: jg.parallel.Shard,
-        x: jg.layers.Features,
+        x: Features,
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
@@ -97,8 +101,8 @@ def _mean_alone(kernels: tuple[()], x: jax.Array, mean: jax.Array) -> jax.Array:
     return mean
 
 
-def _given(x: jg.layers.Features) -> jax.Array:
-    return jg.layers.require_rows(jg.layers.plain_features(x), "an order written out")
+def _given(x: Features) -> jax.Array:
+    return require_rows(plain_features(x), "an order written out")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,10 +152,10 @@ def first_layer(
     request = ColumnRequest(chunks=1) if system.is_p3 else None
     manifest = tabulate(graph.replace(nodes=zeros), parts, system.mode, columns=request).manifest
     mesh = jg.parallel.make_mesh(parts.num_parts)
-    sharded = jg.parallel.place(jg.parallel.AbstractSource(manifest), mesh)
+    sharded = jg.parallel.place(AbstractSource(manifest), mesh)
     convolution = model.layers[0].convolution
     assert isinstance(convolution, SAGEConv)
-    return convolution, jg.train.aggregate_once(model, sharded) if system.is_cached else sharded
+    return convolution, aggregate_once(model, sharded) if system.is_cached else sharded
 
 
 def measure(

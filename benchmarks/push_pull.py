@@ -26,6 +26,7 @@ from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.fitting import with_headroom
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.planner.targets import find_target
 
 HIDDEN, LAYERS = 256, 3
@@ -83,7 +84,7 @@ def abstract_graph(
     columns = ColumnRequest("replicated", chunks)
     manifest = enlarged(tabulate(graph, parts, rest, columns=columns).manifest, factor)
     return jg.parallel.place(
-        jg.parallel.AbstractSource(manifest), find_target(f"h200x{devices}").mesh(emulate=False)
+        AbstractSource(manifest), find_target(f"h200x{devices}").mesh(emulate=False)
     )
 
 

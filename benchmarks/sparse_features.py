@@ -30,6 +30,7 @@ from flax import nnx
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
+from jaxgraph.train.aggregates import aggregate_once
 
 PEER = Path(__file__).parent / "peers" / "pyg_sparse_features.py"
 Run = Callable[[], float]
@@ -53,7 +54,7 @@ def epochs(graph: jg.Graph, sharded: jg.parallel.ShardedGraph, hidden: int, drop
     )
     is_sparse = isinstance(sharded.shards.nodes, jg.parallel.SparseFeatures)
     if not dropout and not is_sparse:
-        sharded = jg.train.aggregate_once(model, sharded)
+        sharded = aggregate_once(model, sharded)
     optimizer = optax.adam(0.01)
     step = jg.train.compile_train_step(model, sharded, optimizer)
     state, key = jg.train.initial_state(model, sharded, optimizer), jax.random.key(0)

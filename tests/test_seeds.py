@@ -9,7 +9,8 @@ import typer.testing
 
 from jaxgraph import Graph, datasets, transforms
 from jaxgraph.cli.main import app
-from jaxgraph.partition import locality_rank, partition
+from jaxgraph.partition import partition
+from jaxgraph.partition.locality import locality_rank
 from jaxgraph.partition.metis import _seed_of_metis
 from jaxgraph.seeds import checked_seed
 

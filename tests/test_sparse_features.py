@@ -18,13 +18,11 @@ from jaxgraph import Graph, layers, nn
 from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import (
-    AbstractSource,
     ShardedGraph,
     SparseFeatures,
     common_shapes,
     gather_rows,
     make_mesh,
-    part_alone,
     place,
     propagate,
     ptags,
@@ -32,7 +30,10 @@ from jaxgraph.parallel import (
     spmd,
 )
 from jaxgraph.parallel.assembly import assemble
+from jaxgraph.parallel.part_alone import part_alone
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.partition import Partition, partition
+from jaxgraph.train.aggregates import aggregate_once
 from pallas_kernels.teams import Launch
 from tests.law.passes import check, sparse_features
 from tests.oracles.models import Model
@@ -226,7 +227,7 @@ def test_other_misuse() -> None:
         linear(graph, sp.eye_array(3), jnp.eye(3))
     model = nn.GCN(WIDE, 4, 3, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match="sparse features, whose aggregate would be dense"):
-        jg.train.aggregate_once(model, sharded)
+        aggregate_once(model, sharded)
 
 
 @pytest.mark.slow

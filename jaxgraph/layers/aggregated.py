@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures, ptags
+from jaxgraph.parallel import Shard, SparseFeatures, ptags
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import check_neighborhood
 from pallas_kernels.pytrees import pytree
 

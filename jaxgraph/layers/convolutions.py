@@ -32,8 +32,9 @@ from jaxgraph.layers.aggregations import (
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.reductions import check_reduction
-from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
+from jaxgraph.parallel import Shard, SparseFeatures
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.ptags import Shares, sync
 from jaxgraph.parallel.sparse_features import refuse_sparse

@@ -19,7 +19,8 @@ from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.randomness import entry_keep_mask, node_keep_mask
 from jaxgraph.ops.core.row_maps import kernel_gradient, map_rows, map_rows_once, map_rows_twice
-from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
+from jaxgraph.parallel import Shard, SparseFeatures
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Nodes
 from jaxgraph.parallel.ptags import Shares, sync
 from jaxgraph.parallel.sparse_features import refuse_sparse

@@ -16,9 +16,9 @@ from jaxgraph.layers.edge_data import check_edge_features
 from jaxgraph.layers.edge_messages import gine_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Sum
-from jaxgraph.parallel import FeatureColumns
 from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.kept_edges import check_all_edges
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.schedules.p3 import push_pull

@@ -15,7 +15,8 @@ from jaxgraph.ops.core.derivatives import custom_vjp
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.core.stored import stored_for, when_ready
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel import Shard
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
 __all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]

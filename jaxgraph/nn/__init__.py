@@ -8,6 +8,7 @@ from jaxgraph.nn.models import GAT, GCN, GIN, GINE, DeepGCN, GATv2, GraphSAGE, S
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.pna import PNA, PNAConv
 from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
+from jaxgraph.nn.stack import Stack
 from jaxgraph.nn.transformer import Transformer, TransformerConv
 from jaxgraph.other_names import refuse_names
 
@@ -35,6 +36,7 @@ __all__ = [
     "NodeEmbedding",
     "PNAConv",
     "SAGEConv",
+    "Stack",
     "StackedModel",
     "Transformer",
     "TransformerConv",

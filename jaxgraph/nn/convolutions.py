@@ -16,7 +16,12 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers import DerivedFeatures, Features, FirstAggregation
+from jaxgraph.layers.aggregated import Features, FirstAggregation
+from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_aggregation
+from jaxgraph.layers.attention import gat_stages, gatv2_stages
+from jaxgraph.layers.convolutions import check_reduction
+from jaxgraph.layers.dense import check_rate
+from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.nn import parameters
 from jaxgraph.nn.module import Module
 from jaxgraph.parallel import Shard
@@ -66,8 +71,8 @@ class GCNConv(Module):
     @property
     def first_aggregation(self) -> FirstAggregation:
         """The aggregation of the features if this is a model's first layer."""
-        aggregation = layers.SymmetricSum(self.add_self_loops)
-        return layers.first_aggregation(aggregation, self.kernel.get_value())
+        aggregation = SymmetricSum(self.add_self_loops)
+        return first_aggregation(aggregation, self.kernel.get_value())
 
     def __call__(
         self,
@@ -114,7 +119,7 @@ class SAGEConv(Module):
         rngs: nnx.Rngs,
     ) -> None:
         parameters.check_sizes(in_features=in_features, out_features=out_features)
-        layers.check_reduction(reduce)
+        check_reduction(reduce)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self.self_kernel = parameters.fan_in_kernel(rngs, in_features, out_features, param_dtype)
         self.neighbor_kernel = parameters.fan_in_kernel(
@@ -127,8 +132,8 @@ class SAGEConv(Module):
     @property
     def first_aggregation(self) -> FirstAggregation:
         """The aggregation of the features if this is a model's first layer."""
-        aggregation = layers.NeighborReduction(self.reduce)
-        found = layers.first_aggregation(aggregation, self.neighbor_kernel.get_value())
+        aggregation = NeighborReduction(self.reduce)
+        found = first_aggregation(aggregation, self.neighbor_kernel.get_value())
         return dataclasses.replace(found, is_joined_with_features=True)
 
     def __call__(
@@ -171,7 +176,7 @@ class _AttentionConv(Module):
         parameters.check_sizes(
             in_features=in_features, out_features=out_features, num_heads=num_heads
         )
-        layers.check_rate(dropout)
+        check_rate(dropout)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self._make_score(in_features, out_features, num_heads, use_bias, param_dtype, rngs)
         # The backward recomputes no features for messages that read edges.
@@ -280,7 +285,7 @@ class GATConv(_AttentionConv):
     """
 
     _layer = staticmethod(layers.gat_conv)
-    _stages = staticmethod(layers.gat_stages)
+    _stages = staticmethod(gat_stages)
 
     def _make_score(
         self,
@@ -333,7 +338,7 @@ class GATv2Conv(_AttentionConv):
     """
 
     _layer = staticmethod(layers.gatv2_conv)
-    _stages = staticmethod(layers.gatv2_stages)
+    _stages = staticmethod(gatv2_stages)
 
     def _make_score(
         self,
@@ -409,7 +414,7 @@ class GINConv(Module):
         kernel = self.first_kernel.get_value()
         if kernel.shape[1] <= kernel.shape[0]:
             return None
-        found = layers.first_aggregation(layers.NeighborReduction("sum"), kernel)
+        found = first_aggregation(NeighborReduction("sum"), kernel)
         return dataclasses.replace(found, is_followed_by_maps=False)
 
     def __call__(

@@ -14,11 +14,13 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.kinds import kind_of
-from jaxgraph.layers import Features
+from jaxgraph.layers.aggregated import Features, plain_features
+from jaxgraph.layers.dense import require_rows
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.protocol import Convolution
-from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
+from jaxgraph.parallel import Shard, SparseFeatures
+from jaxgraph.parallel.features import FeatureColumns
 
 __all__ = [
     "NORMS",
@@ -86,12 +88,12 @@ class Layer(nnx.Module):
         if not self.has_residual:
             return None
         if self.residual is not None:
-            return self.residual(shard, layers.plain_features(x))
+            return self.residual(shard, plain_features(x))
         # Columns are gathered into rows here alone: they are as narrow as the layer's output.
-        plain = layers.plain_features(x)
+        plain = plain_features(x)
         if isinstance(plain, FeatureColumns) and not isinstance(plain.values, SparseFeatures):
             plain = shard.to_nodes(plain)
-        return shard.mask_rows(layers.require_rows(plain, "a residual connection"))
+        return shard.mask_rows(require_rows(plain, "a residual connection"))
 
 
 def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Array]]:

@@ -10,7 +10,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers import Features
+from jaxgraph.layers.aggregated import Features
 from jaxgraph.nn import parameters
 from jaxgraph.nn.module import Module
 from jaxgraph.parallel import Shard

@@ -12,7 +12,8 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers import Features
+from jaxgraph.layers.aggregated import Features
+from jaxgraph.layers.pna import check_scaling
 from jaxgraph.nn import parameters
 from jaxgraph.nn.models import StackedModel
 from jaxgraph.nn.module import Module
@@ -69,7 +70,7 @@ class PNAConv(Module):
         parameters.check_sizes(
             in_features=in_features, out_features=out_features, message_features=messages
         )
-        layers.check_scaling(aggregators, scalers, delta)
+        check_scaling(aggregators, scalers, delta)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         rows = len(scalers) * len(aggregators) * messages
         sizes = {

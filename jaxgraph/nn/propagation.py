@@ -11,7 +11,8 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers import Features
+from jaxgraph.layers.aggregated import Features
+from jaxgraph.layers.propagation import check_alpha, check_identity
 from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import joined_width
 from jaxgraph.nn.linear import Linear
@@ -57,7 +58,7 @@ class APPNP(StackedModel):
     add_self_loops: bool = True
 
     def __post_init__(self, rngs: nnx.Rngs) -> None:
-        layers.check_alpha(self.alpha)
+        check_alpha(self.alpha)
         super().__post_init__(rngs)
 
     def _convolution(
@@ -125,8 +126,8 @@ class GCN2Conv(Module):
         rngs: nnx.Rngs,
     ) -> None:
         parameters.check_sizes(features=features)
-        layers.check_alpha(alpha)
-        layers.check_identity(theta, layer)
+        check_alpha(alpha)
+        check_identity(theta, layer)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self.kernel = parameters.kernel(rngs, features, features, param_dtype)
         self.layer = layer

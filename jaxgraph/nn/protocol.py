@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import jax
 
-from jaxgraph.layers import FirstAggregation
+from jaxgraph.layers.aggregated import FirstAggregation
 
 __all__ = ["Convolution", "Declaration", "declaration"]
 
@@ -40,9 +40,10 @@ class Declaration:
     Attributes:
       first_aggregation: the aggregation of its input before it uses a parameter. For a first layer
         `jaxgraph.train.fit` aggregates the features once; the layer then also takes
-        `jaxgraph.layers.AggregatedFeatures`.
+        `jaxgraph.layers.aggregated.AggregatedFeatures`.
       mapped_features: number of columns of its mapped input before it reads edges, if its backward
-        can recompute input and products. It then also takes `jaxgraph.layers.DerivedFeatures`.
+        can recompute input and products. It then also takes
+        `jaxgraph.layers.derived.DerivedFeatures`.
       takes_initial: whether it reads the first layer's output, as the argument `initial`.
     """
 

@@ -16,10 +16,12 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers import AggregatedFeatures, Features, RematPolicy
+from jaxgraph.layers import RematPolicy
+from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_features
 from jaxgraph.nn.layer import Layer
 from jaxgraph.nn.protocol import Declaration, declaration
-from jaxgraph.parallel import KEPT, FeatureColumns, Shard, SparseFeatures
+from jaxgraph.parallel import KEPT, Shard, SparseFeatures
+from jaxgraph.parallel.features import FeatureColumns
 
 __all__ = ["Facts", "Policies", "checked_policies", "default_policy", "policies_for"]
 
@@ -185,7 +187,7 @@ def policies_for(
 
 
 def _floating(x: Features) -> list[jax.Array]:
-    leaves = jax.tree.leaves(layers.plain_features(x))
+    leaves = jax.tree.leaves(plain_features(x))
     return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
@@ -195,7 +197,7 @@ def _is_16_bits(x: Features, dtype: Any) -> bool:
 
 
 def _width(x: Features) -> int:
-    plain = layers.plain_features(x)
+    plain = plain_features(x)
     values = plain.values if isinstance(plain, FeatureColumns) else plain
     if isinstance(values, SparseFeatures):
         return values.shape[-1]

@@ -15,7 +15,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers import Features, FirstAggregation, RematPolicy
+from jaxgraph.layers import RematPolicy
+from jaxgraph.layers.aggregated import Features, FirstAggregation
+from jaxgraph.layers.dense import check_rate
 from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import (
     Layer,
@@ -98,7 +100,7 @@ class Stack(Module):
         param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
     ) -> None:
-        layers.check_rate(dropout)
+        check_rate(dropout)
         check_norm(norm)
         if not callable(activation):
             raise ValueError(

@@ -11,7 +11,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers import Features
+from jaxgraph.layers.aggregated import Features
+from jaxgraph.layers.dense import check_rate
+from jaxgraph.layers.transformer import transformer_stages
 from jaxgraph.nn import parameters
 from jaxgraph.nn.models import StackedModel
 from jaxgraph.nn.module import Module
@@ -72,7 +74,7 @@ class TransformerConv(Module):
         parameters.check_sizes(
             in_features=in_features, out_features=out_features, num_heads=num_heads
         )
-        layers.check_rate(dropout)
+        check_rate(dropout)
         if beta and not root_weight:
             raise ValueError(
                 "beta=True weighs the map of the node's own row, which root_weight=False leaves "
@@ -110,7 +112,7 @@ class TransformerConv(Module):
           or for a graph [num_edges, heads] in that order.
         """
         params = parameters.values(self)
-        stages = layers.transformer_stages(params, num_heads=self.num_heads)
+        stages = transformer_stages(params, num_heads=self.num_heads)
         return layers.attention_weights(stages, params, shard, parameters.in_dtype(x, self.dtype))
 
     def __call__(

@@ -7,35 +7,29 @@ from jaxgraph.parallel import ptags
 from jaxgraph.parallel.bipartite import Bipartite, bipartite
 from jaxgraph.parallel.edge_dropout import keep_edges
 from jaxgraph.parallel.edge_results import gather_edges
-from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood
-from jaxgraph.parallel.part_alone import PartAlone, part_alone
 from jaxgraph.parallel.part_folder import write_parts
-from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, shard
+from jaxgraph.parallel.placement import ShardedGraph, place, shard
 from jaxgraph.parallel.propagate import edge_messages, explain, propagate
 from jaxgraph.parallel.rewriting_report import RewritingReport
 from jaxgraph.parallel.schedules.domain import HALOS
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.sparse_features import SparseFeatures
-from jaxgraph.parallel.spmd import collect_rows, gather_rows, place_rows, rows_prefix, spmd
+from jaxgraph.parallel.spmd import gather_rows, place_rows, spmd
 
 KEPT = (REDUCED, HALOS)
 """Checkpoint names of residuals of message passing; recomputed, they would be sent again."""
 
 __all__ = [
     "KEPT",
-    "AbstractSource",
     "Bipartite",
-    "FeatureColumns",
     "Neighborhood",
-    "PartAlone",
     "RewritingReport",
     "Shard",
     "ShardedGraph",
     "SparseFeatures",
     "bipartite",
-    "collect_rows",
     "common_shapes",
     "edge_messages",
     "emulate_devices",
@@ -45,12 +39,10 @@ __all__ = [
     "keep_edges",
     "make_mesh",
     "open_parts",
-    "part_alone",
     "place",
     "place_rows",
     "propagate",
     "ptags",
-    "rows_prefix",
     "shard",
     "spmd",
     "write_parts",

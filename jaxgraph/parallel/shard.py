@@ -68,7 +68,7 @@ class Shard:
         float64 under `jax_enable_x64`.
       nodes: float32 [rows, features], `SparseFeatures` or `FeatureColumns`, or None; where a
         layer's aggregate has been computed once, both as a pytree
-        (`jaxgraph.train.aggregate_once`).
+        (`jaxgraph.train.aggregates.aggregate_once`).
       labels: int32 [rows] or float32 [rows, labels], or None.
       train_mask, val_mask, test_mask: bool [rows], or None.
       graph_ids: int32 [rows], reserved for batches of graphs.

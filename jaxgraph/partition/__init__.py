@@ -5,19 +5,13 @@ contiguous ranges. Everything here is NumPy on the host.
 """
 
 from jaxgraph.partition.assignment import Partition
-from jaxgraph.partition.locality import locality_rank, orders
-from jaxgraph.partition.node_cost import CacheMisses, NodeCost
-from jaxgraph.partition.ranges import balanced_ranges
+from jaxgraph.partition.locality import orders
 from jaxgraph.partition.registry import methods, partition
 from jaxgraph.partition.report import PartitionReport, report
 
 __all__ = [
-    "CacheMisses",
-    "NodeCost",
     "Partition",
     "PartitionReport",
-    "balanced_ranges",
-    "locality_rank",
     "methods",
     "orders",
     "partition",

@@ -311,7 +311,7 @@ def counted_manifest(
       chunks: of the rows of a part, in which that layer goes.
 
     Returns:
-      The manifest, for `jaxgraph.parallel.AbstractSource`.
+      The manifest, for `jaxgraph.parallel.placement.AbstractSource`.
 
     Raises:
       ValueError: a table is too large for the indices of devices, or there are fewer features than

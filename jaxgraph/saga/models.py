@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from jaxgraph.layers import check_edge_data
+from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.nn import parameters
 from jaxgraph.nn.models import StackedModel
 from jaxgraph.nn.protocol import Convolution

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from jaxgraph import layers
 from jaxgraph.kinds import kind_of
-from jaxgraph.layers import Features
+from jaxgraph.layers.aggregated import Features
+from jaxgraph.layers.dense import require_rows
 from jaxgraph.nn import parameters
 from jaxgraph.nn.module import Module
 from jaxgraph.parallel import Shard, propagate
@@ -178,7 +178,7 @@ class Layer(Module):
     def _rows(self, shard: Graph | Shard, x: Features) -> tuple[Shard, jax.Array]:
         shard, x = on_device(shard, x)
         self._check(shard)
-        rows = layers.require_rows(x, "a SAGA layer")
+        rows = require_rows(x, "a SAGA layer")
         return shard, self.lifted(parameters.in_dtype(rows, self.dtype))
 
     def _gather(self, shard: Shard) -> tuple[Callable[..., Pytree], Pytree, str]:

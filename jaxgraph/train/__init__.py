@@ -1,7 +1,6 @@
 """Training, evaluation and prediction on sharded graphs."""
 
 from jaxgraph.run_log import read_log
-from jaxgraph.train.aggregates import aggregate_once
 from jaxgraph.train.checkpoints import Checkpoints
 from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.epoch_log import EpochLog
@@ -14,11 +13,10 @@ from jaxgraph.train.history import (
     History,
     Measured,
     Move,
-    SlowestPart,
     TrainingInterrupted,
 )
 from jaxgraph.train.regression import NodeRegression
-from jaxgraph.train.state import TrainState, initial_state
+from jaxgraph.train.state import initial_state
 from jaxgraph.train.step import compile_train_step, loss_and_grad
 from jaxgraph.train.task import Task, split_mask
 
@@ -33,12 +31,9 @@ __all__ = [
     "Move",
     "NodeClassification",
     "NodeRegression",
-    "SlowestPart",
     "Task",
-    "TrainState",
     "TrainingInterrupted",
     "abstract_fit_state",
-    "aggregate_once",
     "compile_inference",
     "compile_train_step",
     "evaluate",

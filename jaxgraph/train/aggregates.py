@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxgraph.layers import (
+from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
     FirstAggregation,
     aggregate_by_columns,
-    check_edge_data,
     plain_features,
 )
-from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, SparseFeatures, ptags, spmd
+from jaxgraph.layers.edge_data import check_edge_data
+from jaxgraph.parallel import Shard, ShardedGraph, SparseFeatures, ptags, spmd
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.placement import check_sharded
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
@@ -49,12 +50,12 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
     features split by column it holds the aggregate of its columns, for all nodes.
 
     Args:
-      model: has `first_aggregation`, a `jaxgraph.layers.FirstAggregation`, as models of
+      model: has `first_aggregation`, a `jaxgraph.layers.aggregated.FirstAggregation`, as models of
         `jaxgraph.nn` without attention have.
       sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`.
 
     Returns:
-      The same graph; `nodes` of its shards are `jaxgraph.layers.AggregatedFeatures`.
+      The same graph; `nodes` of its shards are `jaxgraph.layers.aggregated.AggregatedFeatures`.
 
     Raises:
       ValueError: the model's first aggregation has parameters, or the graph is not sharded, has no

@@ -13,8 +13,9 @@ import optax
 from flax import nnx
 
 from jaxgraph.kinds import kind_of, way_to_graph
-from jaxgraph.layers import plain_features
-from jaxgraph.parallel import FeatureColumns, ShardedGraph
+from jaxgraph.layers.aggregated import plain_features
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
 from jaxgraph.parallel.whole_graph import sharded_on_one

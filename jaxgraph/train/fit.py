@@ -105,7 +105,7 @@ def fit(
       aggregate_once: whether to aggregate the features for the first layer once instead of in every
         epoch, if the aggregation has no parameter (in `jaxgraph.nn` all but attention models) and
         this saves more than it costs. Results are the same but for rounding; each device holds one
-        more array of the size of its features. See `jaxgraph.train.aggregate_once`.
+        more array of the size of its features.
       memory_limit: bytes of one device that the run may take, or text such as "16GB". A streamed
         graph needs enough parts for it, see `jaxgraph.planner.fewest_parts`. Else the cheapest
         policy under which the compiled epoch fits is taken for this run: results are the same but

@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxgraph.layers import plain_features
-from jaxgraph.parallel import FeatureColumns, ShardedGraph, SparseFeatures
+from jaxgraph.layers.aggregated import plain_features
+from jaxgraph.parallel import ShardedGraph, SparseFeatures
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.seeds import mix
 from jaxgraph.train.agreement import from_all
 from jaxgraph.train.identity import definition

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.kinds import check_graph, kind_of
-from jaxgraph.layers import AggregatedFeatures, plain_features
+from jaxgraph.layers.aggregated import AggregatedFeatures, plain_features
 from jaxgraph.parallel import ShardedGraph, SparseFeatures
 from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.train.aggregates import first_aggregation

@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxgraph.layers import plain_features
+from jaxgraph.layers.aggregated import plain_features
 from jaxgraph.ops.large_pages import on_large_pages
-from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, rows_prefix, spmd
+from jaxgraph.parallel import Shard, ShardedGraph, spmd
+from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.aggregates import first_aggregation
 from jaxgraph.train.task import Sums, Task, described
 

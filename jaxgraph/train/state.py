@@ -12,7 +12,8 @@ import optax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix
+from jaxgraph.parallel import ShardedGraph, place_rows
+from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.arguments import check_model, check_optimizer, checked_graph
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import Split, split_model

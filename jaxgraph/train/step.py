@@ -10,7 +10,8 @@ import jax
 import optax
 from flax import nnx
 
-from jaxgraph.parallel import ShardedGraph, collect_rows
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.parallel.spmd import collect_rows
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.arguments import (
@@ -132,7 +133,7 @@ def compile_train_step(
     Args:
       model: a module called as `model(shard, x, key=key, train=True)`.
       sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`, see
-        `jaxgraph.parallel.AbstractSource`.
+        `jaxgraph.parallel.placement.AbstractSource`.
       optimizer: a transformation of optax.
       task: the task to learn; None: `NodeClassification()`.
 

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 
 from jaxgraph import layers
+from jaxgraph.layers.attention import gat_stages, gatv2_stages
+from jaxgraph.layers.convolutions import gcn_stages, gin_stages, sage_stages
+from jaxgraph.layers.transformer import transformer_stages
 from jaxgraph.parallel.conv_stages import ConvStages
 from tests.layers.convolution_cases import WIDE, draws
 from tests.oracles import convolutions
@@ -32,7 +35,7 @@ class Case:
 
 def _gcn(width: int) -> Case:
     params = {"kernel": normal(NUM_FEATURES, width), "bias": normal(width)}
-    stages = partial(layers.gcn_stages, dtype=np.float32)
+    stages = partial(gcn_stages, dtype=np.float32)
     return Case(layers.gcn_conv, convolutions.gcn, stages, params)
 
 
@@ -41,7 +44,7 @@ def _sage(reduce: str, width: int) -> Case:
     return Case(
         partial(layers.sage_conv, reduce=reduce),
         partial(convolutions.sage, reduce=reduce),
-        partial(layers.sage_stages, dtype=np.float32, reduce=reduce),
+        partial(sage_stages, dtype=np.float32, reduce=reduce),
         kernels | {"bias": normal(width)},
     )
 
@@ -54,7 +57,7 @@ def _gin(hidden: int) -> Case:
         "second_kernel": normal(hidden, OUT),
         "second_bias": normal(OUT),
     }
-    stages = partial(layers.gin_stages, dtype=np.float32)
+    stages = partial(gin_stages, dtype=np.float32)
     return Case(layers.gin_conv, convolutions.gin, stages, params)
 
 
@@ -68,7 +71,7 @@ def _gat(concat: bool) -> Case:
     return Case(
         partial(layers.gat_conv, concat=concat),
         partial(convolutions.gat, concat=concat),
-        partial(layers.gat_stages, concat=concat),
+        partial(gat_stages, concat=concat),
         params,
     )
 
@@ -77,7 +80,7 @@ def _gatv2() -> Case:
     params = {f"{end}_kernel": normal(NUM_FEATURES, HEADS * OUT) for end in ("sender", "receiver")}
     params |= {f"{end}_bias": normal(HEADS * OUT) for end in ("sender", "receiver")}
     params |= {"attention": normal(HEADS, OUT), "bias": normal(HEADS * OUT)}
-    return Case(layers.gatv2_conv, convolutions.gatv2, layers.gatv2_stages, params)
+    return Case(layers.gatv2_conv, convolutions.gatv2, gatv2_stages, params)
 
 
 def _transformer() -> Case:
@@ -89,7 +92,7 @@ def _transformer() -> Case:
     return Case(
         partial(layers.transformer_conv, **heads),
         partial(convolutions.transformer, **heads),
-        partial(layers.transformer_stages, **heads),
+        partial(transformer_stages, **heads),
         params,
     )
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.layers import elu, keeping_output
+from jaxgraph.layers import elu
+from jaxgraph.layers.activations import keeping_output
 
 X = np.concatenate([np.linspace(-30, 30, 1001), -np.logspace(-20, 0, 50), [0.0]])
 

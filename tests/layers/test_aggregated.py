@@ -9,21 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.layers import (
-    AggregatedFeatures,
-    NeighborReduction,
-    SymmetricSum,
-    aggregate_by_columns,
-    dropout,
-    first_aggregation,
-    gat_conv,
-    gcn_conv,
-    gin_conv,
-    linear,
-    plain_features,
-    require_rows,
-    sage_conv,
-)
+from jaxgraph.layers import dropout, gat_conv, gcn_conv, gin_conv, linear, sage_conv
+from jaxgraph.layers.aggregated import AggregatedFeatures, aggregate_by_columns, plain_features
+from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_aggregation
+from jaxgraph.layers.dense import require_rows
 from jaxgraph.parallel import gather_rows, spmd
 from tests.compilation import AS_USERS_DO
 from tests.layers.convolution_cases import TERMS, WIDE, check_convolution, draws, refused

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.layers import DerivedFeatures, gat_conv, gatv2_conv
+from jaxgraph.layers import gat_conv, gatv2_conv
+from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.parallel import gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import Partition
 from tests.layers.convolution_cases import (

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.layers import dropout, linear, require_rows
-from jaxgraph.layers.dense import _map_features, add_bias, at_use
-from jaxgraph.parallel import FeatureColumns, ShardedGraph, gather_rows, spmd
+from jaxgraph.layers import dropout, linear
+from jaxgraph.layers.dense import _map_features, add_bias, at_use, require_rows
+from jaxgraph.parallel import ShardedGraph, gather_rows, spmd
+from jaxgraph.parallel.features import FeatureColumns
 from tests.oracles import randomness
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close

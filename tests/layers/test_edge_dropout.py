@@ -11,7 +11,9 @@ import pytest
 from flax import nnx
 
 from jaxgraph import layers, nn
-from jaxgraph.layers import AggregatedFeatures, NeighborReduction, dropout_edge
+from jaxgraph.layers import dropout_edge
+from jaxgraph.layers.aggregated import AggregatedFeatures
+from jaxgraph.layers.aggregations import NeighborReduction
 from jaxgraph.ops import sddmm
 from jaxgraph.parallel import bipartite, keep_edges, propagate, spmd
 from jaxgraph.train import fit

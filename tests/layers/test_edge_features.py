@@ -10,15 +10,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxgraph import layers, nn
-from jaxgraph.layers import (
-    attention_weights,
-    gat_conv,
-    gat_stages,
-    gatv2_conv,
-    gatv2_stages,
-    gine_conv,
-)
+from jaxgraph import nn
+from jaxgraph.layers import attention_weights, gat_conv, gatv2_conv, gine_conv
+from jaxgraph.layers.attention import gat_stages, gatv2_stages
+from jaxgraph.layers.convolutions import sage_stages
 from jaxgraph.parallel import bipartite, gather_edges, gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import Partition, partition
 from tests.layers.convolution_cases import (
@@ -277,7 +272,7 @@ def test_modules_return_their_coefficients() -> None:
         loops = {int(i) for i in graph.senders[graph.senders == graph.receivers]}
         assert_close(received[sorted(loops)], np.ones((len(loops), HEADS)))
         assert (received < 1.0001).all()
-    sage = layers.sage_stages({"neighbor_kernel": jnp.ones((2, 2))}, np.float32)
+    sage = sage_stages({"neighbor_kernel": jnp.ones((2, 2))}, np.float32)
     with pytest.raises(ValueError, match="the stages of a layer without attention"):
         attention_weights(sage, {}, graph, x)
 

@@ -10,7 +10,8 @@ import pytest
 
 from jaxgraph import Graph
 from jaxgraph.analysis import traffic
-from jaxgraph.layers import batch_norm, batch_statistics, layer_norm, normalize
+from jaxgraph.layers import batch_norm, layer_norm, normalize
+from jaxgraph.layers.normalization import batch_statistics
 from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import Partition
 from tests.oracles import functions

@@ -10,7 +10,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.analysis import traffic
-from jaxgraph.layers import recompute
+from jaxgraph.layers.recompute import recompute
 from jaxgraph.parallel import spmd
 from tests.compilation import AS_USERS_DO
 from tests.tolerance import assert_close

@@ -9,7 +9,8 @@ import pytest
 from flax import nnx
 
 from jaxgraph.nn import NodeEmbedding
-from jaxgraph.parallel import collect_rows, gather_rows, place_rows, rows_prefix, spmd
+from jaxgraph.parallel import gather_rows, place_rows, spmd
+from jaxgraph.parallel.spmd import collect_rows, rows_prefix
 from tests.training import crooked_graph, crooked_sharded
 
 NODES = crooked_graph().num_nodes

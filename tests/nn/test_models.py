@@ -22,11 +22,11 @@ from jaxgraph.parallel import (
     gather_rows,
     make_mesh,
     place_rows,
-    rows_prefix,
     shard,
     spmd,
 )
 from jaxgraph.parallel.exchange import WHOLE_ANSWER_RATIO
+from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.partition import partition
 from tests.oracles import convolutions, functions, losses
 from tests.oracles.models import Model

@@ -11,11 +11,13 @@ from flax import nnx
 from jaxgraph import nn
 from jaxgraph.analysis import traffic
 from jaxgraph.analysis.hlo import num_bytes, parse
-from jaxgraph.layers import FirstAggregation, NeighborReduction, SymmetricSum
+from jaxgraph.layers.aggregated import FirstAggregation
+from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum
 from jaxgraph.nn.layer import layer_keys
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.train import aggregate_once, compile_inference, compile_train_step
+from jaxgraph.train import compile_inference, compile_train_step
+from jaxgraph.train.aggregates import aggregate_once
 from tests.cpu_kernels import needs_kernels
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.training import crooked_graph, crooked_sharded

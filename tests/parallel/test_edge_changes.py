@@ -12,6 +12,7 @@ from flax import nnx
 
 import jaxgraph as jg
 from jaxgraph.parallel import make_mesh, shard, spmd
+from jaxgraph.train.aggregates import aggregate_once
 from tests.strategies import random_edges
 from tests.tolerance import assert_close
 
@@ -97,7 +98,7 @@ def test_sums_made_before_are_not_used(keep: bool) -> None:
     weight = changed(graph().edge_weight, SCALE, np) if keep else None
     model, given = Reweighted(keep), graph().replace(edge_weight=weight)
     expected = jg.train.predict(model.conv, given)
-    once = jg.train.aggregate_once(model.conv, placed(3, 3, "sar"))
+    once = aggregate_once(model.conv, placed(3, 3, "sar"))
     for each in (graph(), once, placed(3, 1, "stream")):
         assert_close(jg.train.predict(model, each), expected, reduction_length=EDGES)
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.parallel import PartAlone, gather_rows, part_alone, spmd
+from jaxgraph.parallel import gather_rows, spmd
+from jaxgraph.parallel.part_alone import PartAlone, part_alone
 from tests.layers.neighborhood_cases import CASES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded

@@ -10,6 +10,7 @@ import pytest
 
 import jaxgraph as jg
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.planner.targets import find_target
 
 PARTS = 4
@@ -28,7 +29,7 @@ def total(kernel, shard):
 
 def place(tables, *, prefetch, mesh=None, abstract=False):
     mesh = mesh or jg.parallel.make_mesh(PARTS)
-    source = jg.parallel.AbstractSource(tables.manifest) if abstract else tables
+    source = AbstractSource(tables.manifest) if abstract else tables
     return jg.parallel.place(source, mesh, prefetch=prefetch)
 
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxgraph import Graph
-from jaxgraph.partition import CacheMisses, NodeCost, Partition, partition, report
+from jaxgraph.partition import Partition, partition, report
 from jaxgraph.partition.cost_ranges import _Edges, cost_ranges
+from jaxgraph.partition.node_cost import CacheMisses, NodeCost
 from tests.strategies import graphs
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from jaxgraph import Graph
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.partition import Partition, locality, locality_rank, orders, partition
+from jaxgraph.partition import Partition, locality, orders, partition
+from jaxgraph.partition.locality import locality_rank
 from jaxgraph.partition.metis import metis_assignment
 from tests.layout.test_shard_tables import check_law, numbered
 from tests.strategies import SMALL_GRAPHS, assignments, graphs, random_edges

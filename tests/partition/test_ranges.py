@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from jaxgraph.partition import balanced_ranges
-from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
+from jaxgraph.partition.ranges import (
+    balanced_ranges,
+    equal_edges_assignment,
+    equal_vertices_assignment,
+)
 
 
 @st.composite

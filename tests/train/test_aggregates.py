@@ -11,17 +11,13 @@ from flax import nnx
 
 from jaxgraph import nn
 from jaxgraph.analysis import traffic
-from jaxgraph.layers import AggregatedFeatures, SymmetricSum
-from jaxgraph.parallel import AbstractSource, make_mesh, place, shard
+from jaxgraph.layers.aggregated import AggregatedFeatures
+from jaxgraph.layers.aggregations import SymmetricSum
+from jaxgraph.parallel import make_mesh, place, shard
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.partition import partition
-from jaxgraph.train import (
-    aggregate_once,
-    compile_train_step,
-    fit,
-    loss_and_grad,
-    predict,
-)
-from jaxgraph.train.aggregates import LEAST_WIDTH, with_aggregates
+from jaxgraph.train import compile_train_step, fit, loss_and_grad, predict
+from jaxgraph.train.aggregates import LEAST_WIDTH, aggregate_once, with_aggregates
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import assert_close

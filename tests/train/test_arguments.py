@@ -7,7 +7,8 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph.parallel import AbstractSource, make_mesh, place
+from jaxgraph.parallel import make_mesh, place
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.train import (
     NodeClassification,
     compile_train_step,

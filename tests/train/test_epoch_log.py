@@ -13,7 +13,8 @@ from jaxgraph import nn
 from jaxgraph.analysis import traffic_by_link
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.train import EpochLog, EpochRecord, SlowestPart, fit, read_log
+from jaxgraph.train import EpochLog, EpochRecord, fit, read_log
+from jaxgraph.train.history import SlowestPart
 from tests.train.small_model import CLASSES, FEATURES, SmallNet, small_graph
 
 ADAM = optax.adam(0.02)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from jaxgraph import metrics
-from jaxgraph.parallel import AbstractSource, make_mesh, place, propagate
+from jaxgraph.parallel import make_mesh, place, propagate
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.train import compile_inference, evaluate, predict
 from tests.oracles.losses import softmax_cross_entropy
 from tests.times import compilations

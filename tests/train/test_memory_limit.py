@@ -12,6 +12,7 @@ from flax import nnx
 
 import jaxgraph as jg
 from jaxgraph.layers import RematPolicy
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.planner import GraphCounts, Option, Plan
 from jaxgraph.planner.degree_model import counted_manifest
 from jaxgraph.planner.policy_search import MemoryPlan, Needed, cheapest_fitting
@@ -111,7 +112,7 @@ def test_what_is_offloaded_is_on_the_host_of_a_gpu() -> None:
     nodes, width = 100_000, 256
     manifest = counted_manifest(GraphCounts(nodes, 10 * nodes, width, 16), 1, "sar", "hash")
     mesh = find_target("h200x1").mesh(emulate=False)
-    sharded = jg.parallel.place(jg.parallel.AbstractSource(manifest), mesh)
+    sharded = jg.parallel.place(AbstractSource(manifest), mesh)
 
     def needs(model: nnx.Module) -> Needed:
         found = jg.train.compile_train_step(model, sharded, optax.sgd(0.1)).memory_analysis()

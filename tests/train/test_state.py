@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph.parallel import collect_rows
+from jaxgraph.parallel.spmd import collect_rows
 from jaxgraph.train import initial_state
 from jaxgraph.train.objective import split_model
 from jaxgraph.train.state import abstract_state, restore

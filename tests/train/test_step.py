@@ -10,7 +10,8 @@ import pytest
 
 from jaxgraph import Graph
 from jaxgraph.analysis import traffic
-from jaxgraph.parallel import AbstractSource, make_mesh, place
+from jaxgraph.parallel import make_mesh, place
+from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.train import compile_train_step, initial_state, loss_and_grad
 from jaxgraph.train.objective import split_model
 from tests.tolerance import assert_close

@@ -17,6 +17,7 @@ from benchmarks.cpu.inputs import Data, attention_inputs, node_features
 from benchmarks.cpu.models import LEARNING_RATE, LOSSES, MODELS, Model
 from benchmarks.cpu.tasks import Attention, Epoch, SpMM, Task, Triad
 from benchmarks.cpu.worker import Prepared
+from jaxgraph.train.aggregates import aggregate_once
 
 Sharded = jg.parallel.ShardedGraph
 
@@ -134,7 +135,7 @@ class Library:
         path = self._implementation or jg.ops.chosen("aggregate")
         if model.name != "gat":
             # As jaxgraph.train.fit does by default, before the first epoch.
-            sharded = jax.block_until_ready(jg.train.aggregate_once(module, sharded))
+            sharded = jax.block_until_ready(aggregate_once(module, sharded))
             path += ", first aggregation once"
         start = time.perf_counter()
         step = jg.train.compile_train_step(module, sharded, optimizer)

@@ -1,8 +1,8 @@
 """The features that predict the cost of a layer on a part, each stated once in a table.
 
 ROC (table 2) sums features over the vertices of a part. Fetched rows, padding and cache misses are
-no such sums: they are terms of `jaxgraph.partition.NodeCost`, and the feature is the value of the
-term at a cost of 1.
+no such sums: they are terms of `jaxgraph.partition.node_cost.NodeCost`, and the feature is the
+value of the term at a cost of 1.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.graph import Graph
-from jaxgraph.partition import CacheMisses, NodeCost, Partition
+from jaxgraph.partition import Partition
 from jaxgraph.partition.choices import checked_choice
+from jaxgraph.partition.node_cost import CacheMisses, NodeCost
 from jaxgraph.partition.report import count_halo_pairs
 from jaxgraph.partition.sorting import counting_argsort
 
@@ -121,8 +122,8 @@ FEATURES: Mapping[str, tuple[str, Callable[[Neighbors, Access], np.ndarray] | No
     # Edges times the share of the sender rows that does not fit the cache.
     "missed edges": ("misses", lambda n, a: n.in_degrees),
 }
-"""By name: the field of `jaxgraph.partition.NodeCost` that a feature belongs to and, if it is a sum
-over nodes, `(neighbors, access) -> [num_nodes]`. A new one is one more line of the table."""
+"""By name: the field of `jaxgraph.partition.node_cost.NodeCost` that a feature belongs to and, if it
+is a sum over nodes, `(neighbors, access) -> [num_nodes]`. A new one is one more line of the table."""
 
 ROC_PRINTED = ("nodes", "neighbors", "runs", "id accesses", "row accesses")
 """Table 2 of ROC, as printed."""

@@ -20,7 +20,7 @@ from scipy import optimize
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
-from jaxgraph.partition import NodeCost
+from jaxgraph.partition.node_cost import NodeCost
 from jaxgraph.planner.cost.features import (
     DEFAULT,
     Access,
@@ -96,7 +96,7 @@ class CostModel:
 
     Args:
         layer, mode, hardware, access: those of its samples; see `Sample`.
-        features: names of `jaxgraph.planner.FEATURES`.
+        features: names of `jaxgraph.planner.cost.features.FEATURES`.
         values: float64 [samples, features].
         seconds: float64 [samples], measured.
 
@@ -135,7 +135,7 @@ class CostModel:
 
         Args:
             samples: at least one, such as those of `jaxgraph.planner.profile` of one layer.
-            features: names of `jaxgraph.planner.FEATURES`.
+            features: names of `jaxgraph.planner.cost.features.FEATURES`.
 
         Returns:
             The model.
@@ -274,7 +274,7 @@ def fit_layers(
 
     Args:
         samples: such as those of `jaxgraph.planner.profile`.
-        features: names of `jaxgraph.planner.FEATURES`.
+        features: names of `jaxgraph.planner.cost.features.FEATURES`.
 
     Returns:
         Models by the name of their layer. Layers of the same type and widths have one name.

@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.parallel import ShardedGraph, shard
-from jaxgraph.partition import NodeCost, Partition, partition
+from jaxgraph.partition import Partition, partition
+from jaxgraph.partition.node_cost import NodeCost
 from jaxgraph.partition.report import count_halo_pairs
 from jaxgraph.planner.cost.linear_model import CostModel, node_cost
 

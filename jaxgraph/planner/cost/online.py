@@ -13,7 +13,8 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.graph import Graph
-from jaxgraph.parallel import PartAlone, ShardedGraph, make_mesh, part_alone, shard
+from jaxgraph.parallel import ShardedGraph, make_mesh, shard
+from jaxgraph.parallel.part_alone import PartAlone, part_alone
 from jaxgraph.partition import Partition
 from jaxgraph.planner.cost.features import FEATURES, Access, part_features
 from jaxgraph.planner.cost.linear_model import CostModel, Sample, fit_layers

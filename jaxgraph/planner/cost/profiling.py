@@ -31,7 +31,7 @@ from jaxgraph.nn.stack import Stack
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer, Sum
-from jaxgraph.parallel import PartAlone
+from jaxgraph.parallel.part_alone import PartAlone
 from jaxgraph.parallel.whole_graph import on_whole_graph
 from jaxgraph.planner.chips import CHIPS
 from jaxgraph.planner.cost.features import Access

@@ -12,9 +12,10 @@ from flax import nnx
 
 import jaxgraph as jg
 from jaxgraph import train
-from jaxgraph.layers import AggregatedFeatures
+from jaxgraph.layers.aggregated import AggregatedFeatures
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition import partition
+from jaxgraph.train.aggregates import aggregate_once
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import relative_error
 from tests.training import HIDDEN, crooked_graph
@@ -36,14 +37,14 @@ def streamed(devices: int = 1, folder: Path | None = None) -> Any:
 @pytest.mark.parametrize(("model", "devices"), [("gcn", 2), ("sage", 1)])
 def test_results_are_those_of_one_device(model: str, devices: int, tmp_path: Path) -> None:
     made, plain = MODELS[model](), streamed(devices, tmp_path)
-    graph: Any = train.aggregate_once(made, plain)
+    graph: Any = aggregate_once(made, plain)
     assert isinstance(graph.parts.like.nodes, AggregatedFeatures)
     before = graph.parts.moved.sent
-    assert train.aggregate_once(made, graph) is graph
-    again: Any = train.aggregate_once(made, plain)
+    assert aggregate_once(made, graph) is graph
+    again: Any = aggregate_once(made, plain)
     assert again.parts.moved.sent == before, "the parts hold it already"
     whole = shard(crooked_graph(), None, make_mesh(1))
-    for found in (graph, again, train.aggregate_once(MODELS["gcn"](), graph)):
+    for found in (graph, again, aggregate_once(MODELS["gcn"](), graph)):
         loss, grads = train.loss_and_grad(made, found)
         expected, of_whole = train.loss_and_grad(made, whole)
         assert relative_error(loss, expected) < 2e-5
@@ -72,4 +73,4 @@ def test_an_aggregate_that_does_not_fit_the_limit_is_left_out() -> None:
 def test_attention_aggregates_nothing_once() -> None:
     model = jg.nn.GAT(*SIZES, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match="aggregates nothing that stays the same"):
-        train.aggregate_once(model, streamed())
+        aggregate_once(model, streamed())

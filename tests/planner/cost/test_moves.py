@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
-from jaxgraph.parallel import make_mesh, part_alone, shard
+from jaxgraph.parallel import make_mesh, shard
+from jaxgraph.parallel.part_alone import part_alone
 from jaxgraph.partition import Partition, partition
 from jaxgraph.planner import CostModel
 from jaxgraph.planner.cost.features import Access

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn, saga
-from jaxgraph.parallel import part_alone
+from jaxgraph.parallel.part_alone import part_alone
 from jaxgraph.partition import partition
 from jaxgraph.planner import fit_layers, profile
 from jaxgraph.planner.cost.features import FEATURES, part_features
