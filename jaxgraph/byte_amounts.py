@@ -18,17 +18,6 @@ _AMOUNT = re.compile(r"\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*")
 def bytes_of(name: str, value: Any) -> int:
     """Reads an amount of memory.
 
-    Args:
-      name: of the argument, for messages: "memory_limit" or "--memory-limit".
-      value: a whole number of bytes; or a text of a number and a unit: B, kB, MB, GB, TB, of 1000,
-        or KiB, MiB, GiB, TiB, of 1024.
-
-    Returns:
-      Bytes.
-
-    Raises:
-      ValueError: it is no such amount, or less than one byte.
-
     >>> bytes_of("--memory-limit", "16GB")
     16000000000
     """
@@ -47,12 +36,7 @@ def host_memory() -> int:
 
 
 def refuse_beyond_memory(what: str, needed: int) -> None:
-    """Raises ValueError for what takes more bytes than this machine has: it would be killed.
-
-    Args:
-      what: the argument with its value.
-      needed: bytes.
-    """
+    """Raises ValueError for what takes more bytes than this machine has: it would be killed."""
     if needed > host_memory():
         raise ValueError(
             f"{what}: needs {needed:,} bytes, and this machine has {host_memory():,}; expected less"

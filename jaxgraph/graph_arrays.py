@@ -42,17 +42,7 @@ _MOST_CLASSES = 1 << 24
 
 
 def inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
-    """Infers the number of nodes from the arrays of a graph.
-
-    Args:
-        arrays: by argument of ``Graph.from_edges``; None for an absent one.
-
-    Returns:
-        The length of the first array with an entry per node, else the largest id plus one.
-
-    Raises:
-        ValueError: there is no such array and no edge.
-    """
+    """Infers the number of nodes from the arrays of a graph."""
     for name in NODE_FIELDS:
         if sp.issparse(arrays[name]):
             return int(arrays[name].shape[0])
@@ -83,12 +73,7 @@ def checked_count(name: str, value: Any) -> int:
 
 
 def refuse_masked(name: str, value: Any) -> None:
-    """Raises ValueError for a masked array, or a list of them, with a masked entry.
-
-    Args:
-        name: of the argument, for the message.
-        value: anything.
-    """
+    """Raises ValueError for a masked array, or a list of them, with a masked entry."""
     arrays = value if isinstance(value, list | tuple) else [value]
     masked = [array for array in arrays if isinstance(array, np.ma.MaskedArray)]
     count = sum(int(np.ma.getmaskarray(array).sum()) for array in masked)
@@ -112,12 +97,7 @@ def is_by_position(index: Any) -> bool:
 
 
 def refuse_index(name: str, value: Any) -> None:
-    """Raises ValueError for rows of nodes of pandas whose index may be an order of its own.
-
-    Args:
-        name: of the argument, for the message.
-        value: anything.
-    """
+    """Raises ValueError for rows of nodes of pandas whose index may be an order of its own."""
     if has_index(value) and not is_by_position(value.index):
         raise ValueError(
             f"{name}: got a {type(value).__name__} of pandas with an index, but rows are nodes by "

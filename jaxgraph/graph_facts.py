@@ -54,15 +54,7 @@ def facts_of(
     normalized: bool = False,
     split: str | None = None,
 ) -> GraphFacts:
-    """Counts the facts of a graph that a model and its training need.
-
-    Args:
-      graph: the graph.
-      dataset, normalized, split: as `GraphFacts` holds them.
-
-    Returns:
-      The facts.
-    """
+    """Counts the facts of a graph that a model and its training need."""
     masks = {name: getattr(graph, f"{name}_mask") for name in ("train", "val", "test")}
     return GraphFacts(
         name=graph.name,

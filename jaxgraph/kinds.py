@@ -54,15 +54,7 @@ def way_to_graph(value: Any) -> str:
 
 
 def check_graph(value: Any, function: str) -> None:
-    """Checks that the first argument of a function is a graph.
-
-    Args:
-        value: the argument.
-        function: the function's name, with the order of its arguments where it has several.
-
-    Raises:
-        ValueError: it is no graph.
-    """
+    """Checks that the first argument of a function is a graph."""
     if not isinstance(value, Graph):
         way = way_to_graph(value)
         raise ValueError(

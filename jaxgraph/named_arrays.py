@@ -17,21 +17,7 @@ _METHODS = {"node_data": "with_nodes", "edge_data": "with_edges"}
 
 
 def checked_named(field: str, value: Any, length: int, reserved: Any) -> Mapping[str, np.ndarray]:
-    """Returns named arrays as `Graph` stores them: read-only, in the order given.
-
-    Args:
-        field: "node_data" or "edge_data".
-        value: arrays [length, ...] by name, of floats, integers or bools; None: no array.
-        length: number of nodes or edges of the graph.
-        reserved: the names of the fields of ``Graph``.
-
-    Returns:
-        The arrays.
-
-    Raises:
-        ValueError: a name is no identifier or a field of ``Graph``, an array has a wrong length or
-            dtype, or a value is infinite.
-    """
+    """Returns named arrays as `Graph` stores them: read-only, in the order given."""
     if value is None:
         return MappingProxyType({})
     if not isinstance(value, Mapping):

@@ -69,29 +69,13 @@ def refuse_names(module: str) -> None:
 
 
 def no_attribute(owner: str, name: str, remedy: str | None) -> AttributeError:
-    """Makes the error for a name that an object does not have.
-
-    Args:
-        owner: the object, such as "a Graph".
-        name: the attribute.
-        remedy: advice, or None.
-
-    Returns:
-        The error.
-    """
+    """Makes the error for a name that an object does not have."""
     advice = "" if remedy is None else f": {remedy}"
     return AttributeError(f"{owner} has no attribute {name!r}{advice}", name=name)
 
 
 def with_our_names(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Makes a function of a graph's fields refuse names of other libraries with ours.
-
-    Args:
-        function: takes fields of `Graph` by name.
-
-    Returns:
-        The function; it raises TypeError for an argument of `NAMES_OF_GRAPH`.
-    """
+    """Makes a function of a graph's fields refuse names of other libraries with ours."""
 
     @functools.wraps(function)
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:

@@ -13,19 +13,7 @@ _LONGEST_LINE = 1 << 16
 
 
 def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Reads the log of a run that is going on, has ended or was killed.
-
-    Args:
-      path: the file, as `jaxgraph.train.EpochLog` or `jaxgraph train --log` writes it.
-
-    Returns:
-      The lines by ascending epoch. An epoch that a continued run repeats replaces the earlier one
-      and all after it.
-
-    Raises:
-      ValueError: a line is not that of an epoch.
-      OSError: the file cannot be read.
-    """
+    """Reads the log of a run that is going on, has ended or was killed."""
     found: list[dict[str, Any]] = []
     *lines, _ = Path(path).read_bytes().split(b"\n")  # What follows the last end is being written.
     for number, line in enumerate(lines, 1):
@@ -43,15 +31,7 @@ def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def check_log(name: str, path: Path) -> None:
-    """Checks that lines can be appended to a file; it is not changed.
-
-    Args:
-      name: of the argument or the option, for the message.
-      path: the file.
-
-    Raises:
-      ValueError: it is a folder, it holds something else, or there is no such folder.
-    """
+    """Checks that lines can be appended to a file; it is not changed."""
     if path.is_dir():
         raise ValueError(f"{name}: {path} is a folder; expected the name of a file")
     if not path.parent.is_dir():
@@ -80,15 +60,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Appends a line at once, in the place of an unfinished one that a killed process has left.
-
-    Args:
-      path: the file; it need not exist.
-      line: without its end.
-
-    Raises:
-      OSError: it could not be written.
-    """
+    """Appends a line at once, in the place of an unfinished one that a killed process has left."""
     if path.is_file():
         _drop_unfinished_line(path)
     with path.open("ab", buffering=0) as file:

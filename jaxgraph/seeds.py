@@ -17,18 +17,7 @@ NUM_SEEDS = 2**32
 
 
 def checked_seed(name: str, value: Any) -> int:
-    """Returns a seed as an int.
-
-    Args:
-        name: the argument it was given for.
-        value: a Python or NumPy integer from 0 to 2**32 - 1.
-
-    Returns:
-        The same number.
-
-    Raises:
-        ValueError: it is not an integer, or out of range.
-    """
+    """Returns a seed as an int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         given = repr(value).splitlines()[0]
         raise ValueError(
@@ -43,14 +32,7 @@ def checked_seed(name: str, value: Any) -> int:
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """SplitMix64: a bijection of 64-bit integers in which every input bit reaches every output bit.
-
-    Args:
-        values: uint64 [n].
-
-    Returns:
-        uint64 [n].
-    """
+    """SplitMix64: a bijection of 64-bit integers in which every input bit reaches every output bit."""
     mixed = values + _GOLDEN_RATIO
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST_MULTIPLIER
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND_MULTIPLIER

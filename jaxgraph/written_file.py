@@ -27,13 +27,6 @@ def check_writable(option: str, path: Path | None) -> None:
 
     Makes an empty file next to `path` and removes it: permissions alone do not reveal a read-only
     file system, or a name that is too long.
-
-    Args:
-        option: The option that names the file, as "--json".
-        path: The future file, or None.
-
-    Raises:
-        ValueError: It is a folder, its folder does not exist, or no file can be made there.
     """
     if path is None:
         return
@@ -65,13 +58,6 @@ def write_atomically(path: Path, contents: bytes | str) -> None:
     A reader sees the old contents or the new ones, never a part of them, even if the disk is full
     or the machine stops. Devices and pipes (`/dev/stdout`) are written in place. A symbolic link
     stays, and so do the permissions of the old file.
-
-    Args:
-        path: The file.
-        contents: Bytes, or text, written as UTF-8.
-
-    Raises:
-        OSError: It could not be written; an existing file is unchanged.
     """
     data = contents.encode("utf-8", "surrogateescape") if isinstance(contents, str) else contents
     try:
@@ -85,14 +71,7 @@ def write_atomically(path: Path, contents: bytes | str) -> None:
 
 
 def write_each(*writes: Callable[[], object]) -> None:
-    """Attempts every write, so that a file that fails does not lose the others.
-
-    Args:
-        writes: Functions that write a file each.
-
-    Raises:
-        OSError: Some failed; the message names each of them.
-    """
+    """Attempts every write, so that a file that fails does not lose the others."""
     failed: list[OSError] = []
     for write in writes:
         try:
@@ -125,11 +104,7 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names of the files in a folder are on the disk.
-
-    Args:
-        folder: The folder; not all file systems support this, and those that do not are ignored.
-    """
+    """Waits until the names of the files in a folder are on the disk."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -140,14 +115,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keeps other processes from writing to a folder at the same time, while the context lasts.
-
-    Args:
-        folder: The folder; it exists. Some file systems have no locks, and are not protected.
-
-    Raises:
-        ValueError: Another process writes to it.
-    """
+    """Keeps other processes from writing to a folder at the same time, while the context lasts."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

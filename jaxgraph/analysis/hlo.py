@@ -121,17 +121,7 @@ class Module:
 
 
 def parse(text: str) -> Module:
-    """Reads the text of one HLO module.
-
-    Args:
-      text: the result of `compiled.as_text()`.
-
-    Returns:
-      The module.
-
-    Raises:
-      ValueError: the text is not that of an HLO module, or a line of it cannot be read.
-    """
+    """Reads the text of one HLO module."""
     header = next((line for line in text.splitlines() if line.startswith("HloModule ")), None)
     if header is None:
         raise ValueError(
@@ -157,17 +147,7 @@ def parse(text: str) -> Module:
 
 
 def parse_instruction(line: str) -> Instruction:
-    """Reads one instruction.
-
-    Args:
-      line: an indented line of a computation.
-
-    Returns:
-      The instruction.
-
-    Raises:
-      ValueError: the line is not an instruction.
-    """
+    """Reads one instruction."""
     line = _INDEX_COMMENT.sub("", line)
     head = _INSTRUCTION.match(line)
     if head is None:
@@ -189,15 +169,7 @@ def parse_instruction(line: str) -> Instruction:
 
 
 def num_bytes(shape: str) -> int:
-    """Bytes of an array or of a tuple of arrays.
-
-    Args:
-      shape: in HLO's notation, `bf16[8,16]{1,0}` or `(f32[2], (pred[], u32[]))`; layouts are
-        ignored.
-
-    Returns:
-      The size in bytes, without padding.
-    """
+    """Bytes of an array or of a tuple of arrays."""
     return sum(
         -(-_element_bits(element) * math.prod(_dimensions(dimensions)) // 8)
         for element, dimensions in _ARRAY.findall(shape)

@@ -66,16 +66,7 @@ class Sent:
 def share_of_pairs(
     pairs: Sequence[tuple[int, int]], num_devices: int, per_host: int | None
 ) -> Share:
-    """The share of a permute.
-
-    Args:
-      pairs: (source, target).
-      num_devices: of the program.
-      per_host: devices of a host; None: there is one host.
-
-    Returns:
-      Bytes over bytes of the operand.
-    """
+    """The share of a permute."""
     moved = [(source, target) for source, target in pairs if source != target]
     between = 0
     if per_host is not None:
@@ -90,14 +81,6 @@ def share_of_groups(
 
     All-to-all sends to each device directly. The others go around a ring that visits one host after
     the other, so that one device of each host sends to another host.
-
-    Args:
-      collective: one of `RULES`.
-      groups: the devices of each.
-      per_host: devices of a host; None: there is one host.
-
-    Returns:
-      Bytes over bytes of the operand.
     """
     total = between = Fraction(0)
     for group in groups:

@@ -119,14 +119,7 @@ def _inside(equation: Any, used: list[bool]) -> int:
 
 
 def temporary_bytes(jaxpr: Any) -> int:
-    """Estimates the temporary memory of a program on one device.
-
-    Args:
-      jaxpr: of the traced program.
-
-    Returns:
-      Bytes beside arguments and results.
-    """
+    """Estimates the temporary memory of a program on one device."""
     return _peak(jaxpr, [True] * len(jaxpr.outvars))
 
 

@@ -191,18 +191,7 @@ def needed_of_scan(equation: Any, used: list[bool]) -> list[bool]:
 
 
 def live_steps(jaxpr: Any) -> Iterator[Step]:
-    """Every equation that a program's results depend on, those of loops and calls too.
-
-    Args:
-      jaxpr: of the traced program.
-
-    Yields:
-      The equations without programs of their own, in order, and loops whose turns are not known;
-      equal collectives once.
-
-    Raises:
-      ValueError: a loop whose turns are not known holds a collective.
-    """
+    """Every equation that a program's results depend on, those of loops and calls too."""
     start = Step(None, (), Fraction(1), None, None)
     yield from _steps(jaxpr, [True] * len(jaxpr.outvars), start, _Values())
 
@@ -329,15 +318,7 @@ def _of_branches(
 
 
 def sent_by_link(steps: Sequence[Step], per_host: int) -> Sent:
-    """Bytes that leave each device in one run, as of `jaxgraph.analysis.traffic_by_link`.
-
-    Args:
-      steps: of `live_steps`.
-      per_host: devices of a host; those of a mesh are counted through.
-
-    Returns:
-      The bytes.
-    """
+    """Bytes that leave each device in one run, as of `jaxgraph.analysis.traffic_by_link`."""
     return Sent.of(_sent(steps, per_host))
 
 
@@ -383,18 +364,7 @@ def _groups(mesh: Mesh, axes: Sequence[str]) -> list[list[int]]:
 
 
 def argument_bytes(traced: jax.stages.Traced, arguments: Any, *, on_host: bool = False) -> int:
-    """Bytes of a program's arguments on one device, without those that it never reads.
-
-    Args:
-      traced: of `jax.jit(f).trace(*arguments)`.
-      arguments: those that it was traced for; arrays or shapes, each with its sharding or on all
-        devices.
-      on_host: count those that the program first moves to `jax.memory.Space.Host`, instead of the
-        others. A sharding on devices that are not there forgets its kind of memory.
-
-    Returns:
-      What `compiled.memory_analysis().argument_size_in_bytes` says after compilation.
-    """
+    """Bytes of a program's arguments on one device, without those that it never reads."""
     jaxpr = traced.jaxpr.jaxpr
     reads = _live(jaxpr, [True] * len(jaxpr.outvars), _KEPT)[0]
     moved = {

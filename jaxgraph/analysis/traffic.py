@@ -62,17 +62,7 @@ def traffic(compiled: jax.stages.Compiled) -> dict[str, int]:
 
 
 def traffic_from_hlo(text: str) -> dict[str, int]:
-    """`traffic` from the optimised HLO text of a program.
-
-    Args:
-      text: the result of `compiled.as_text()`.
-
-    Returns:
-      {collective: bytes that leave each device in one run}.
-
-    Raises:
-      ValueError: as `traffic`, or the text is not that of one HLO module.
-    """
+    """`traffic` from the optimised HLO text of a program."""
     total: dict[str, Fraction] = {}
     for (collective, _), size in _sums(text, None).items():
         total[collective] = total.get(collective, Fraction(0)) + size
@@ -147,19 +137,7 @@ def overlapped(
 
 
 def overlapped_in_hlo(text: str, collective: str = PERMUTE) -> list[Overlap]:
-    """`overlapped` from the optimised HLO text of a program.
-
-    Args:
-      text: the result of `compiled.as_text()`.
-      collective: the kind.
-
-    Returns:
-      One entry for each collective, in the order of the text.
-
-    Raises:
-      ValueError: the program is not scheduled, a collective that starts does not end, or there is
-        no such kind.
-    """
+    """`overlapped` from the optimised HLO text of a program."""
     kinds = (PERMUTE, *RULES)
     if collective not in kinds:
         raise ValueError(f"collective is {collective!r}; expected one of {', '.join(kinds)}")

@@ -50,16 +50,7 @@ def option(
     most: float = sys.float_info.max,
     **shown: Any,
 ) -> Any:
-    """Makes the field of an option. None is always allowed as its value.
-
-    Args:
-        help: Its help; "" hides it.
-        default: Its value where it is not given.
-        names: Its names on the command line, where they do not follow from the field's.
-        choices: All values; the help lists them.
-        least, most: The limits of a number, which is finite.
-        shown: Further arguments of typer; with `metavar` it is an argument without a name.
-    """
+    """Makes the field of an option. None is always allowed as its value."""
     if choices is not None:
         help = f"{help}: {', '.join(choices)}."
     shown |= {"help": help, "hidden": not help}
@@ -127,15 +118,7 @@ class Options:
 def command_of(
     options_type: type[OptionsType], run: Callable[[OptionsType], None]
 ) -> Callable[..., None]:
-    """Makes the function that typer registers: one option for each field of a dataclass.
-
-    Args:
-        options_type: A subclass of `Options`.
-        run: The function of the command; its docstring is the help of the command.
-
-    Returns:
-        A function with one keyword argument for each field.
-    """
+    """Makes the function that typer registers: one option for each field of a dataclass."""
     hints = get_type_hints(options_type)
     parameters = [_parameter(each, hints[each.name]) for each in fields(options_type)]
 
@@ -166,15 +149,7 @@ def _parameter(option: Field[Any], kind: Any) -> Parameter:
 
 @contextmanager
 def _clean_errors(show_traceback: bool, names: Container[str]) -> Iterator[None]:
-    """Turns a mistake of the caller, and a signal, into one line on standard error and a status.
-
-    Args:
-        show_traceback: Raise the exception instead.
-        names: Arguments of the library that are options, if a message begins with them.
-
-    Raises:
-        typer.Exit: With 2 for a mistake, 128 + N for signal N, 0 where nobody reads the output.
-    """
+    """Turns a mistake of the caller, and a signal, into one line on standard error and a status."""
     try:
         yield
         sys.stdout.flush()

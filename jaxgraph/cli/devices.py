@@ -13,21 +13,7 @@ __all__ = ["mesh_of", "start_share"]
 
 
 def mesh_of(parts: int, processes: int = 1, hosts: int | None = None) -> "Mesh":
-    """Makes a mesh of `parts` devices, on emulated CPU devices if the machine has fewer.
-
-    Args:
-        parts: Number of devices.
-        processes: Number of processes of the run; each gives an equal share of the devices.
-        hosts: Number of hosts that the devices are spread over; None: that of the processes, where
-            all hosts have equally many, or 1.
-
-    Returns:
-        The mesh, of shape [parts] or [hosts, parts / hosts].
-
-    Raises:
-        ValueError: Several processes cannot share the parts equally, or lack devices; or the
-            devices do not divide over the hosts.
-    """
+    """Makes a mesh of `parts` devices, on emulated CPU devices if the machine has fewer."""
     if parts % processes:
         raise ValueError(
             f"--parts: got {parts} for {processes} processes, each with as many devices; expected "

@@ -127,15 +127,7 @@ class StepBar(_Bar):
 
 
 def two_columns(title: str, rows: dict[str, Any]) -> Table:
-    """A table of names and values.
-
-    Args:
-        title: The title above it.
-        rows: Values by name; integers get thousands separators, floats four significant digits.
-
-    Returns:
-        The table.
-    """
+    """A table of names and values."""
     table = Table(title=title, show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")

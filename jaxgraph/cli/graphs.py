@@ -18,11 +18,7 @@ __all__ = ["graph_summary", "load_graph", "reader_options", "weights_of"]
 
 
 def load_graph(options: GraphOptions) -> Graph:
-    """Reads or generates the graph, then applies the requested transforms.
-
-    Raises:
-        ValueError: The name is unknown, a file is missing or broken, or a transform does not apply.
-    """
+    """Reads or generates the graph, then applies the requested transforms."""
     assert options.dataset is not None
     given = options.named("num_nodes", "num_classes", "num_features", "degree", "relabel")
     given["weights"] = weights_of(options.weight_column)

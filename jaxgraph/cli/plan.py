@@ -152,16 +152,7 @@ def _given(options: Any, names: Sequence[str]) -> list[str]:
 
 
 def _table(title: str, found: Sequence["Considered"], limit: int) -> Table:
-    """Makes the table of a plan.
-
-    Args:
-        title: What is planned, and for what.
-        found: The ways to run it.
-        limit: Bytes of one device.
-
-    Returns:
-        The table, in the order given.
-    """
+    """Makes the table of a plan."""
     caption = f"of one device; limit {byte_text(limit)}; ~ is predicted, not compiled"
     table = Table(title=Text(title), caption=caption, box=SIMPLE, padding=0, pad_edge=False)
     for column in ("mode", "cut by"):

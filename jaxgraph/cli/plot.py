@@ -51,15 +51,7 @@ def run_plot(options: PlotOptions) -> None:
 
 
 def read_curves(path: Path) -> Curves:
-    """Reads the curves of a run: losses, and metrics by split and name, such as "val accuracy".
-
-    Args:
-        path: A log, or the JSON file of a run.
-
-    Raises:
-        ValueError: The file is neither, or holds no epoch.
-        OSError: It cannot be read.
-    """
+    """Reads the curves of a run: losses, and metrics by split and name, such as "val accuracy"."""
     history: dict[str, Any] | None = _history(path)
     if history is None:
         lines = read_log(path)

@@ -64,13 +64,6 @@ def joined(options: ProcessOptions) -> Iterator[ProcessGroup]:
     """Joins the other processes of the run, if there are any, and yields the group.
 
     Processes other than the first drop their standard output.
-
-    Args:
-        options: Which of them this is; None for what a scheduler says.
-
-    Raises:
-        ValueError: The scheduler's account of this process cannot be used.
-        OSError: The port of the coordinator is taken, or the log cannot be written.
     """
     place = None
     if options.num_processes is None:

@@ -135,15 +135,7 @@ _RELATIVES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def recipe(dataset: str, model: str) -> Recipe:
-    """Returns the recipe of a model on a data set; without a published one, a general one.
-
-    Args:
-        dataset: A name that `jaxgraph.datasets.load` accepts.
-        model: Its name on the command line.
-
-    Raises:
-        ValueError: There is no model of this name.
-    """
+    """Returns the recipe of a model on a data set; without a published one, a general one."""
     checked_choice("--model", model, tuple(MODELS))
     name = dataset.lower().replace("_", "-")
     found = _published(_PUBLISHED.get(name, _GENERAL), model)
@@ -160,11 +152,7 @@ def _published(table: _Table, model: str) -> Recipe:
 
 
 def chosen_recipe(options: Any, dataset: str) -> Recipe:
-    """Returns the recipe with the values of options.
-
-    Raises:
-        ValueError: Heads are asked of a model without attention.
-    """
+    """Returns the recipe with the values of options."""
     given = {
         field.name: value
         for field in fields(Recipe)
@@ -189,20 +177,7 @@ def prepared(settings: Recipe, graph: Graph) -> Graph:
 def build_model(
     settings: Recipe, graph: GraphFacts, seed: int, dtype: str = "float32"
 ) -> "nnx.Module":
-    """Makes the model for a graph; one without features gets an embedding of its nodes.
-
-    Args:
-        settings: Class, widths and rates.
-        graph: Facts of the graph, whose features and classes the model fits.
-        seed: Seed of the initial parameters.
-        dtype: Name of the type of activations and messages; parameters are float32, or float64 too.
-
-    Returns:
-        The model, called as `model(shard, x, key=key, train=train)`.
-
-    Raises:
-        ValueError: The model needs edges, or features of edges, which the graph has not.
-    """
+    """Makes the model for a graph; one without features gets an embedding of its nodes."""
     # Imported late, so that the command line answers questions without waiting for jax.
     from flax import nnx
 

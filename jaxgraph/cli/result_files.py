@@ -25,12 +25,6 @@ def write_predictions(
     The class of a node is that of its largest output; of a multi-label graph, the classes whose
     logits are above 0, separated by spaces. Columns are separated by commas, in a file named
     ``.tsv`` by tabs.
-
-    Args:
-        path: The file; it is replaced once all is written.
-        outputs: float [num_nodes, num_classes], logits in the order of the graph.
-        names: str or int [num_nodes], or None.
-        multilabel: Whether a node has several labels.
     """
     table = io.StringIO()
     delimiter = "\t" if path.suffix == ".tsv" else ","
@@ -54,15 +48,7 @@ def _rows(
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value as JSON; NumPy numbers and arrays become plain ones, NaN and infinity null.
-
-    Args:
-        path: The file; an existing one is replaced.
-        value: Mappings, sequences, arrays, numbers, strings, paths.
-
-    Raises:
-        OSError: It could not be written; an existing file is unchanged.
-    """
+    """Writes a value as JSON; NumPy numbers and arrays become plain ones, NaN and infinity null."""
     write_atomically(path, json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
 
 

@@ -16,16 +16,7 @@ _RATIOS = {"edges": "edge_ratio", "halo rows": "halo_ratio", "nodes": "node_rati
 
 
 def result_summary(history: Any) -> dict[str, Any]:
-    """The metrics of the best epoch, and the time that training took.
-
-    Args:
-        history: The result of `jaxgraph.train.fit`, of one epoch at least.
-
-    Returns:
-        `evaluation` (the metrics after the best epoch, whose parameters the model holds), `epochs`,
-        `best_epoch` (from 1), `median_epoch_seconds`, `compile_seconds`, `history`, and in
-        `memory_plan` the plan that keeps `--memory-limit`.
-    """
+    """The metrics of the best epoch, and the time that training took."""
     metrics = history.records[history.best_epoch - 1].metrics
     splits = [split for split in ("train", "val", "test") if split in metrics]
     return {
@@ -40,19 +31,7 @@ def result_summary(history: Any) -> dict[str, Any]:
 
 
 def cost_summary(programs: Sequence[Any], sharded: Any, history: Any) -> dict[str, Any]:
-    """Memory and traffic of one epoch per device (training step and evaluation), and padding.
-
-    Args:
-        programs: The program of an epoch, a `jax.stages.Compiled`, that `jaxgraph.train.fit` runs,
-            first.
-        sharded: The result of `jaxgraph.parallel.shard`.
-        history: The history of the run.
-
-    Returns:
-        `memory_per_device` and `traffic`, in bytes, `bytes_between_hosts` of a mesh of several, and
-        `padding`, stored over needed. In mode "stream" the traffic is that of the host and the
-        device, and `memory_on_host` is of what waits there.
-    """
+    """Memory and traffic of one epoch per device (training step and evaluation), and padding."""
     from jaxgraph.analysis import traffic, traffic_by_link
 
     padding = sharded.padding()
@@ -76,11 +55,7 @@ def cost_summary(programs: Sequence[Any], sharded: Any, history: Any) -> dict[st
 
 
 def summary_table(result: Mapping[str, Any]) -> Table:
-    """The table that ends a training run.
-
-    Args:
-        result: The union of `result_summary`, `cost_summary` and the `options` of the run.
-    """
+    """The table that ends a training run."""
     options, memory, padding = result["options"], result["memory_per_device"], result["padding"]
     graph = result["graph"]
     on = f"{options['devices']}, parts " if options["mode"] == "stream" else ""

@@ -75,21 +75,7 @@ def choose_columns(
     columns: tuple[Column, Column] | None = None,
     weights: Column | bool | None = None,
 ) -> EdgeColumns:
-    """Chooses the columns by their names, or by position where there are no names.
-
-    Args:
-        names: of the columns, or None.
-        num_columns: number of columns.
-        columns: the sender's and the receiver's column, by name or by number from 0; None: chosen.
-        weights: the weights' column, False for none; None: chosen.
-
-    Returns:
-        The columns.
-
-    Raises:
-        AmbiguousFileError: the names are ambiguous, or more than three columns have no names.
-        UnfitOptionError: a requested column does not exist.
-    """
+    """Chooses the columns by their names, or by position where there are no names."""
     if weights is True:
         raise UnfitOptionError(
             "weights: got True; expected a column's name or number, False or None."
@@ -116,14 +102,7 @@ def choose_columns(
 
 
 def names_edges(names: Sequence[str]) -> bool:
-    """Tells whether the names of columns identify senders and receivers.
-
-    Args:
-        names: of the columns.
-
-    Returns:
-        Whether they do.
-    """
+    """Tells whether the names of columns identify senders and receivers."""
     roots = {_root(name) for name in names}
     return bool(roots & _SENDER_NAMES and roots & _RECEIVER_NAMES)
 

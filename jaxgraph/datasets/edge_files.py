@@ -75,14 +75,7 @@ class Chunk:
 
 
 def text_blocks(path: Path, skipped: int, size: int) -> Iterator[tuple[bytes, int]]:
-    """Reads a text in blocks of whole lines of about a size, after some lines.
-
-    Yields:
-        A block, and the position after it in the text, which may be compressed.
-
-    Raises:
-        BrokenFileError: a line is longer than a megabyte.
-    """
+    """Reads a text in blocks of whole lines of about a size, after some lines."""
     with reading(path, "text"), _opened_utf8(path) as stream:
         position = sum(len(stream.readline()) for _ in range(skipped))
         rest = b""
@@ -229,12 +222,7 @@ class TextFile:
 
 
 def open_text_edges(path: Path, choices: Choices, block: int) -> TextFile:
-    """Finds the layout and the columns of a text of edges.
-
-    Raises:
-        AmbiguousFileError: there are several.
-        BrokenFileError: there are none.
-    """
+    """Finds the layout and the columns of a text of edges."""
     layout = find_layout(
         path, separator=choices.separator, header=choices.header, counts=choices.counts
     )
@@ -319,12 +307,7 @@ def _weights(values: Any, place: Callable[[int], str], column: int | str) -> np.
 
 
 def open_parquet(path: Path, choices: Choices, rows: int) -> TableFile:
-    """Finds the columns of a Parquet file of edges.
-
-    Raises:
-        AmbiguousFileError: the names of columns are ambiguous.
-        BrokenFileError: the file is broken, or asks for far more memory than its size can justify.
-    """
+    """Finds the columns of a Parquet file of edges."""
     pl, size = polars(), path.stat().st_size
     with reading(path, "Parquet"):
         schema = pl.read_parquet_schema(path)

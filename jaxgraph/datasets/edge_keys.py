@@ -168,21 +168,7 @@ def read_keys(
     relabel: bool | None,
     on_progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Facts:
-    """Reads a file of edges: "senders", "receivers" and, where it has them, "edge_weight".
-
-    Args:
-        store: takes the keys of ends as int64, or uint64 where they are hashes of names; weights.
-        source: the file.
-        relabel: as for `read_edge_list`.
-        on_progress: called with the position and the length of the file.
-
-    Returns:
-        What was noted.
-
-    Raises:
-        AmbiguousFileError: some ids are numbers and others are not.
-        BrokenFileError: a line is not like the others, or a weight is not finite.
-    """
+    """Reads a file of edges: "senders", "receivers" and, where it has them, "edge_weight"."""
     try:
         return _read(store, source, False, relabel, on_progress)
     except NotWholeError as error:
@@ -264,21 +250,7 @@ def _checked_weights(chunk: Chunk, source: EdgeFile, first: int) -> np.ndarray:
 
 
 def check_text(source: TextFile, facts: Facts, counts: bool | None) -> int | None:
-    """Refuses a text that may be meant otherwise.
-
-    Args:
-        source: the text.
-        facts: that were noted while it was read.
-        counts: whether the caller said that the first line holds counts.
-
-    Returns:
-        The number of nodes that a line of counts declares, or None.
-
-    Raises:
-        AmbiguousFileError: a column may hold something else than weights, or the first edge may be
-            names of columns or counts.
-        BrokenFileError: there is no edge, or the counts do not fit the edges.
-    """
+    """Refuses a text that may be meant otherwise."""
     layout = source.layout
     if not facts.edges:
         raise BrokenFileError("no line of numbers or names; expected an edge on each line")

@@ -220,23 +220,7 @@ def open_edges(
     block: int,
     rows: int,
 ) -> tuple[StoredEdges, EdgeFile | None, int | None]:
-    """Reads a text, a Parquet file or an npy file of edges.
-
-    Args:
-        path: the file.
-        form: "text", "Parquet" or "npy".
-        choices: the caller's decisions.
-        stored: reads all edges into memory or into files.
-        block: bytes of a text that are parsed at once.
-        rows: of a Parquet file that are read at once.
-
-    Returns:
-        The edges; what they were read from, unless they are still there (npy); and the number of
-        nodes that a line of counts declares, or None.
-
-    Raises:
-        ValueError: the file is broken or ambiguous, or a choice does not fit it.
-    """
+    """Reads a text, a Parquet file or an npy file of edges."""
     if form == "text":
         text = open_text_edges(path, choices, block)
         edges, facts = stored(text)

@@ -75,11 +75,7 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype, num_bytes: int) -> None:
 
 
 def npy_rows(path: Path) -> FileRows:
-    """Reads the header of an npy file.
-
-    Raises:
-      BrokenFileError: the file is broken, holds objects, or is shorter than it says.
-    """
+    """Reads the header of an npy file."""
     with reading(path, "an npy file"), path.open("rb") as stream:
         shape, fortran, dtype = read_header(stream)
         if not shape:

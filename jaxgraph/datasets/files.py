@@ -49,31 +49,13 @@ _EXPLAINED = (
 
 
 def option_advice(argument: str, command_line: str | None = None) -> str:
-    """Returns advice to set an option, in Python and on the command line, for a message.
-
-    Args:
-        argument: the argument and its value, as "header=True".
-        command_line: the option of the command line; None for its ``--option``.
-
-    Returns:
-        The words.
-    """
+    """Returns advice to set an option, in Python and on the command line, for a message."""
     typed = command_line or f'--option "{argument}"'
     return f"pass {argument} (on the command line {typed})"
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None) -> Path:
-    """Returns the folder to read from: ``data_dir``, or else the environment's JAXGRAPH_DATA.
-
-    Args:
-        data_dir: a folder, or None.
-
-    Returns:
-        The folder.
-
-    Raises:
-        MissingFileError: neither is given, or it is no folder.
-    """
+    """Returns the folder to read from: ``data_dir``, or else the environment's JAXGRAPH_DATA."""
     named = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
     if not named:
         raise MissingFileError(
@@ -88,15 +70,7 @@ def data_folder(data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def find_file(folder: Path, *candidates: str) -> Path | None:
-    """Returns the first of some relative paths that is a file, or None.
-
-    Args:
-        folder: where to look.
-        *candidates: paths relative to it; the file name alone is tried after each.
-
-    Returns:
-        The path of the file found.
-    """
+    """Returns the first of some relative paths that is a file, or None."""
     for candidate in candidates:
         for path in (folder / candidate, folder / Path(candidate).name):
             if path.is_file():
@@ -105,19 +79,7 @@ def find_file(folder: Path, *candidates: str) -> Path | None:
 
 
 def require_file(folder: Path, *candidates: str, origin: str) -> Path:
-    """Returns the first of some relative paths that is a file.
-
-    Args:
-        folder: where to look.
-        *candidates: paths relative to it; the file name alone is tried after each.
-        origin: a source of the file, for the message.
-
-    Returns:
-        The path of the file found.
-
-    Raises:
-        MissingFileError: none of them is a file.
-    """
+    """Returns the first of some relative paths that is a file."""
     path = find_file(folder, *candidates)
     if path is None:
         raise MissingFileError(
@@ -129,15 +91,7 @@ def require_file(folder: Path, *candidates: str, origin: str) -> Path:
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turns any error of a reader on a broken file into a ValueError that names the file.
-
-    Args:
-        path: the file being read.
-        kind: its expected content, for the message.
-
-    Raises:
-        ValueError: the code inside raised an error that does not yet name the file.
-    """
+    """Turns any error of a reader on a broken file into a ValueError that names the file."""
     try:
         yield
     except _EXPLAINED:

@@ -105,15 +105,7 @@ def load_gnn_benchmark(name: str, folder: Path, *, split_seed: int = 0) -> Graph
 
 
 def draw_split(graph: Graph, seed: int) -> Graph:
-    """Draws the split of ``load_gnn_benchmark``.
-
-    Args:
-        graph: the graph, with classes.
-        seed: from 0 to 2**32 - 1.
-
-    Returns:
-        The graph with the three masks.
-    """
+    """Draws the split of ``load_gnn_benchmark``."""
     among = transforms.in_largest_component(graph)
     return transforms.random_split(graph, *SPLIT, among=among, seed=seed)
 

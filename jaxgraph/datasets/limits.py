@@ -26,27 +26,12 @@ _BUFFER = 1 << 16
 
 
 def largest_expansion(path: Path) -> int:
-    """Returns the number of bytes that a compressed file may expand to.
-
-    Args:
-        path: the file.
-
-    Returns:
-        A number of bytes.
-    """
+    """Returns the number of bytes that a compressed file may expand to."""
     return max(_ALWAYS_EXPANDED, _EXPANSION * path.stat().st_size)
 
 
 def check_expansion(path: Path, num_bytes: int) -> None:
-    """Checks the number of bytes that a compressed file expands to.
-
-    Args:
-        path: the file.
-        num_bytes: its expanded size, read or declared.
-
-    Raises:
-        ValueError: the size exceeds ``largest_expansion``.
-    """
+    """Checks the number of bytes that a compressed file expands to."""
     if num_bytes > largest_expansion(path):
         raise ValueError(
             f"{path.stat().st_size} bytes expand to {num_bytes} or more; if you trust the file, "
@@ -63,18 +48,7 @@ def dense(matrix: sp.csr_array) -> np.ndarray:
 
 
 def features_of(matrix: sp.csr_array, path: Path) -> np.ndarray | sp.csr_array:
-    """Converts a sparse matrix from a file to features, dense unless few entries are non-zero.
-
-    Args:
-        matrix: [nodes, features].
-        path: the file.
-
-    Returns:
-        The matrix itself, or the dense array in float32.
-
-    Raises:
-        ValueError: it has too many columns or entries in proportion to the file.
-    """
+    """Converts a sparse matrix from a file to features, dense unless few entries are non-zero."""
     rows, columns = (int(size) for size in matrix.shape or ())
     if np.count_nonzero(matrix.data) >= _SPARSE_BELOW * rows * columns:
         return dense(matrix)
@@ -89,15 +63,7 @@ def features_of(matrix: sp.csr_array, path: Path) -> np.ndarray | sp.csr_array:
 
 
 def opened(path: Path) -> IO[bytes]:
-    """Opens a file, and decompresses it up to a limit if it is compressed by gzip.
-
-    Args:
-        path: the file.
-
-    Returns:
-        A stream of bytes; reading more than ``largest_expansion`` of a compressed file raises a
-        ValueError.
-    """
+    """Opens a file, and decompresses it up to a limit if it is compressed by gzip."""
     with path.open("rb") as stream:
         packed = stream.read(len(_GZIP)) == _GZIP
     # A file that is named .gz but not compressed gets gzip's error.

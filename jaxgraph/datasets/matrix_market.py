@@ -43,20 +43,6 @@ def read_matrix_market(
 
     An entry of a symmetric or skew-symmetric matrix is both directions of an edge. Entries that
     are zero are no edges.
-
-    Args:
-        path: the file.
-        num_nodes: the number of nodes that the caller gave, or None.
-        weights: False ignores the values; else they are weights, unless the matrix is a pattern
-            or all its values are 1.
-
-    Returns:
-        Arguments of ``Graph.from_edges``, and facts of the report.
-
-    Raises:
-        AmbiguousFileError: the matrix has far more rows than entries.
-        BrokenFileError: it is no MatrixMarket file, or dense, not square or complex, or symmetric
-            with entries in both triangles for one edge.
     """
     banner = _banner(path)
     if banner is None:

@@ -32,17 +32,6 @@ class _Header:
 def read_metis(path: Path, *, weights: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads an undirected graph; both directions of each edge are in the file.
 
-    Args:
-        path: the file.
-        weights: False ignores weights of edges.
-
-    Returns:
-        Arguments of ``Graph.from_edges``, and facts of the report. Sizes and weights of nodes are
-        ignored.
-
-    Raises:
-        BrokenFileError: the lines do not match the header.
-
     References:
         Karypis, "METIS: A Software Package for Partitioning Unstructured Graphs", version 5.1.0,
         2013, section 4.1.1.
@@ -74,15 +63,7 @@ def read_metis(path: Path, *, weights: bool) -> tuple[dict[str, Any], dict[str, 
 
 
 def is_like_metis(path: Path) -> bool:
-    """Tells whether a text may be a graph of METIS, by all of its lines.
-
-    Args:
-        path: the file, compressed by gzip or not.
-
-    Returns:
-        True where its first line is a METIS header, the next ones are lines of neighbours, and
-        their number is that of the header or their lengths differ.
-    """
+    """Tells whether a text may be a graph of METIS, by all of its lines."""
     try:
         header, degrees, _ = _read(path)
     except (ValueError, OSError, EOFError, zlib.error):

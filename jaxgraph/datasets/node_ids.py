@@ -88,14 +88,7 @@ class Numbering:
     names: np.ndarray | None = None
 
     def rows_of(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Finds the rows of some keys.
-
-        Args:
-            keys: [edges].
-
-        Returns:
-            int [edges], and bool [edges], which keys have no row; None: all have one.
-        """
+        """Finds the rows of some keys."""
         if self.keys is None:
             unknown = (keys < 0) | (keys >= self.num_nodes)
             return keys, unknown if unknown.any() else None
@@ -116,24 +109,7 @@ def number_nodes(
     folder: Path | None = None,
     may_be_sparse: bool = False,
 ) -> Numbering:
-    """Numbers nodes: names by their first occurrence; whole ids are rows, or in ascending order.
-
-    Args:
-        edges: all edges.
-        relabel: whether whole ids are not rows.
-        num_nodes: as the caller or the file declares it, or None.
-        chunk: edges that are read at once; None: all.
-        names_at_once: bytes that names may take at once.
-        folder: takes ``names.npy``, from which names are mapped; None: they are in memory.
-        may_be_sparse: whether nearly all nodes may have no edge.
-
-    Returns:
-        The numbering.
-
-    Raises:
-        AmbiguousFileError: ids are too sparse for rows, or do not fit `num_nodes`.
-        BrokenFileError: an id is negative, a name is far longer than others, or there is no edge.
-    """
+    """Numbers nodes: names by their first occurrence; whole ids are rows, or in ascending order."""
     chunk = chunk or max(edges.num_edges, 1)
     if edges.are_texts:
         return _by_occurrence(edges.names, num_nodes, names_at_once, folder)

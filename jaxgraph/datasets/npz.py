@@ -18,16 +18,7 @@ __all__ = ["check_pairs", "load_npz"]
 
 
 def check_pairs(shape: tuple[int, ...], read: Callable[[], np.ndarray]) -> None:
-    """Refuses an array that is no list of edges, or that may be two different ones.
-
-    Args:
-        shape: of the array.
-        read: returns the array.
-
-    Raises:
-        AmbiguousFileError: both rows and columns may be edges.
-        BrokenFileError: neither may be.
-    """
+    """Refuses an array that is no list of edges, or that may be two different ones."""
     if len(shape) != 2 or 2 not in shape:
         raise BrokenFileError(f"has shape {list(shape)}; expected [num_edges, 2] or [2, num_edges]")
     other = "two edges with their weights" if shape == (2, 3) else "edges"
@@ -43,16 +34,6 @@ def load_npz(path: Path) -> Mapping[str, Any]:
     """Opens an npz file; its object arrays may hold any data of ``load_pickles``.
 
     Members are read on access; the others may hold anything.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Arrays by name; a zero-dimensional object array is replaced by the object it holds. Reading
-        one raises a ValueError if it is broken, or if a pickle inside asks for any other type.
-
-    Raises:
-        ValueError: the file is broken or truncated, or its members are far larger than the file.
     """
     with reading(path, "an npz archive"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()

@@ -80,15 +80,7 @@ def load_ogb(
 
 
 def find_ogb(name: str, folder: Path) -> tuple[Path, bool]:
-    """Finds the folder of a data set.
-
-    Args:
-        name: one of ``NAMES``.
-        folder: holds the data set's folder, or is that folder.
-
-    Returns:
-        Its folder, and whether its files hold only one direction of undirected edges.
-    """
+    """Finds the folder of a data set."""
     folder_name, one_direction = _FOLDERS[name]
     inner = folder / folder_name
     return inner if inner.is_dir() else folder, one_direction
@@ -133,21 +125,7 @@ def contents_of(
     table: Callable[[Path, Any], Rows],
     archive: Callable[[Path], Mapping[str, Rows]],
 ) -> tuple[StoredEdges, int, dict[str, Rows]]:
-    """Finds the arrays of a folder, and compares their sizes.
-
-    Args:
-        folder: holds ``raw`` and ``split``.
-        split: as of ``read_ogb_folder``.
-        table: reads a compressed text of numbers of a type.
-        archive: opens the arrays of an npz file.
-
-    Returns:
-        The edges, the number of nodes, and their features, labels and masks by the names of fields
-        of ``Graph``.
-
-    Raises:
-        ValueError: as ``read_ogb_folder``.
-    """
+    """Finds the arrays of a folder, and compares their sizes."""
     binary = find_file(folder, "raw/data.npz")
     names = {"nodes": ("node-feat", "node_feat"), "edges": ("edge-feat", "edge_feat")}
     if binary is None:
@@ -210,14 +188,7 @@ def _csv(path: Path, dtype: Any) -> np.ndarray:
 
 
 def parse_table(path: Path, dtype: Any, size: int) -> Iterator[np.ndarray]:
-    """Parses a text of numbers, perhaps compressed, in blocks of so many bytes.
-
-    Yields:
-        [rows, columns] of a type.
-
-    Raises:
-        BrokenFileError: it is no text of numbers in columns, or empty.
-    """
+    """Parses a text of numbers, perhaps compressed, in blocks of so many bytes."""
     pl, columns, first = polars(), None, 0
     kind = pl.Int64 if np.dtype(dtype).kind == "i" else pl.Float64
     with reading(path, "compressed comma-separated numbers"):

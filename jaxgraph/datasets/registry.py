@@ -82,15 +82,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
 
 
 def is_file_name(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Tells whether ``load`` reads an edge list of this name, rather than a data set.
-
-    Args:
-        name: the name given to ``load``.
-        data_dir: its folder, or None.
-
-    Returns:
-        Whether the name has the suffix of an edge list, or is that of a file and of no data set.
-    """
+    """Tells whether ``load`` reads an edge list of this name, rather than a data set."""
     if name.lower().endswith(edge_list.SUFFIXES):
         return True
     is_known = name.lower().replace("_", "-") in names()

@@ -11,20 +11,7 @@ __all__ = ["compressed_rows", "places_of_entries"]
 
 
 def compressed_rows(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_array:
-    """Makes a CSR matrix from checked indices: SciPy's compiled code trusts them.
-
-    Args:
-        data: [entries], numbers.
-        indices: int [entries], the column of each.
-        indptr: int [rows + 1], where each row starts.
-        shape: two integers.
-
-    Returns:
-        The matrix.
-
-    Raises:
-        ValueError: the arrays do not make a matrix of that shape.
-    """
+    """Makes a CSR matrix from checked indices: SciPy's compiled code trusts them."""
     rows, columns = _two_sizes(shape)
     for name, array, kinds in (
         ("data", data, "biuf"),
@@ -62,14 +49,7 @@ def compressed_rows(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_
 
 
 def places_of_entries(matrix: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the row and the column of every entry that is not a stored zero.
-
-    Args:
-        matrix: the matrix.
-
-    Returns:
-        int [entries] rows, and int [entries] columns.
-    """
+    """Returns the row and the column of every entry that is not a stored zero."""
     entries = sp.coo_array(matrix)
     stored = entries.data != 0
     return entries.row[stored], entries.col[stored]

@@ -64,14 +64,7 @@ class Layout:
 
 
 def open_text(path: Path) -> IO[str]:
-    """Opens a file as text in the encoding of its byte order mark, UTF-8 if it has none.
-
-    Args:
-        path: the file, packed by gzip or not.
-
-    Returns:
-        A stream of text.
-    """
+    """Opens a file as text in the encoding of its byte order mark, UTF-8 if it has none."""
     with opened(path) as stream:
         start = stream.read(4)
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), "utf-8")
@@ -79,15 +72,7 @@ def open_text(path: Path) -> IO[str]:
 
 
 def split_cells(line: str, separator: str | None) -> list[str]:
-    """Returns the trimmed cells of one line, without the quotes around them.
-
-    Args:
-        line: of the file.
-        separator: between columns; None for white space.
-
-    Returns:
-        The cells.
-    """
+    """Returns the trimmed cells of one line, without the quotes around them."""
     if separator is None:
         return [trimmed(cell.strip('"')) for cell in line.split()]
     return [
@@ -112,22 +97,7 @@ def find_layout(
     header: bool | None = None,
     counts: bool | None = None,
 ) -> Layout:
-    """Finds the layout of a text of edges from its first lines.
-
-    Args:
-        path: the file.
-        separator: the character between columns; None finds it.
-        header: whether the first line holds names of columns; None finds out.
-        counts: whether the first line holds counts; None finds out where only one answer is
-            possible.
-
-    Returns:
-        The layout.
-
-    Raises:
-        AmbiguousFileError: the lines can be read in several ways.
-        BrokenFileError: there is no line of edges, or a line of a megabyte.
-    """
+    """Finds the layout of a text of edges from its first lines."""
     lines, comments = _first_lines(path)
     if not lines:
         raise BrokenFileError("no line of numbers or names; expected an edge on each line")

@@ -46,17 +46,7 @@ Data = np.ndarray | sp.csr_array | Lists
 
 
 def load_pickles(paths: Mapping[str, Path]) -> dict[str, Data]:
-    """Reads pickles of numpy arrays, CSR matrices and dictionaries of lists of integers.
-
-    Args:
-        paths: by any name.
-
-    Returns:
-        What each holds; a CSC matrix comes as a ``csr_array``.
-
-    Raises:
-        BrokenFileError: a pickle asks for any other type, or is broken or truncated.
-    """
+    """Reads pickles of numpy arrays, CSR matrices and dictionaries of lists of integers."""
     found = _read_apart("pickle", dict.fromkeys(paths.values()), "a pickle")
     return dict(zip(paths, map(_decoded, paths.values(), found), strict=True))
 
@@ -78,17 +68,7 @@ def _decoded(path: Path, arrays: Mapping[str, np.ndarray]) -> Data:
 
 
 def load_sparse(path: Path) -> dict[str, sp.csr_array]:
-    """Reads the matrices "network" and "group" of a MATLAB file, where they are there and sparse.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The matrices by name.
-
-    Raises:
-        BrokenFileError: the file is broken.
-    """
+    """Reads the matrices "network" and "group" of a MATLAB file, where they are there and sparse."""
     (found,) = _read_apart("matlab", {path: None}, "a MATLAB file")
     with reading(path, "a MATLAB file"):
         return {

@@ -38,14 +38,7 @@ class Amounts:
 
 
 def amounts_of(limit: int) -> Amounts:
-    """Divides a limit of memory.
-
-    Args:
-      limit: bytes.
-
-    Raises:
-      ValueError: no graph fits it.
-    """
+    """Divides a limit of memory."""
     if limit < _LEAST:
         raise ValueError(
             f"memory_limit: got {limit:,} bytes; the program alone takes {_LEAST:,}. Give more"
@@ -56,17 +49,7 @@ def amounts_of(limit: int) -> Amounts:
 
 
 def check_limit(limit: int, num_nodes: int, part_edges: list[int], part_bytes: int) -> None:
-    """Checks that the largest part fits a limit, before the parts are ordered.
-
-    Args:
-      limit: bytes.
-      num_nodes: of the graph.
-      part_edges: edges that end in each part.
-      part_bytes: of the rows of features and labels of the largest part.
-
-    Raises:
-      ValueError: the limit is too small; the message says how many parts, or what limit, would do.
-    """
+    """Checks that the largest part fits a limit, before the parts are ordered."""
     resident = _resident()
     fixed = resident + num_nodes * _BYTES_PER_NODE
     largest = max(part_edges)

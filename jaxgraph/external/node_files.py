@@ -28,18 +28,7 @@ _FILES = ("nodes", "labels", *_MASKS, "ids")
 
 
 def node_data_of(folder: Path) -> dict[str, FileRows]:
-    """Finds the files of a folder of node data.
-
-    Args:
-      folder: of ``.npy`` files.
-
-    Returns:
-      Their rows by name, "ids" among them.
-
-    Raises:
-      ValueError: there is no such folder, a file has an unknown name or is broken, or their numbers
-        of rows differ.
-    """
+    """Finds the files of a folder of node data."""
     if not folder.is_dir():
         raise ValueError(f"node_data: there is no folder {folder}; expected one of .npy files")
     found = {}
@@ -107,11 +96,7 @@ def split_nodes(
     amounts: Amounts,
     on_progress: Callable[[int, int], object],
 ) -> NodeFiles:
-    """Writes the rows of every node to the file of its part.
-
-    Raises:
-      ValueError: an array does not fit a graph, as `Graph` says.
-    """
+    """Writes the rows of every node to the file of its part."""
     num_parts = request.num_parts
 
     def make(files: StepFiles) -> dict[str, Any]:

@@ -43,13 +43,7 @@ class NodeFacts:
 
 
 def count_nodes(buckets: Buckets, part: np.ndarray, chunk: int) -> NodeFacts:
-    """Counts degrees, and orders nodes by the part that owns them.
-
-    Args:
-      buckets: the edges by part.
-      part: unsigned [nodes], the part of each node.
-      chunk: edges that are read at once.
-    """
+    """Counts degrees, and orders nodes by the part that owns them."""
     nodes, edge_cut = len(part), 0
     in_degree, on_boundary = np.zeros(nodes, np.int32), np.zeros(nodes, bool)
     missing = np.ones(nodes, bool)
@@ -86,18 +80,7 @@ def order_parts(
     mode: str,
     on_progress: Callable[[int, int], object],
 ) -> OrderedFiles:
-    """Orders the edges of each part, one after the other, and keeps the result in files.
-
-    Args:
-      work: the folder of the run.
-      buckets: the edges by part.
-      order: the owners of nodes.
-      mode: "sar" or "domain".
-      on_progress: called with the parts that are done, and all.
-
-    Returns:
-      The ordered edges.
-    """
+    """Orders the edges of each part, one after the other, and keeps the result in files."""
     whole = mode == "domain"
 
     def make(files: StepFiles) -> dict[str, Any]:

@@ -55,11 +55,7 @@ class Found:
 
 
 def files_of(request: Request) -> list[Path]:
-    """All files that a request reads, to notice when one changes.
-
-    Raises:
-      MissingFileError: one is not there.
-    """
+    """All files that a request reads, to notice when one changes."""
     source, found = request.source, []
     if source.is_dir():
         found += [x for name in ("raw", "split") for x in (source / name).rglob("*") if x.is_file()]
@@ -76,11 +72,7 @@ def files_of(request: Request) -> list[Path]:
 
 
 def read_source(work: Work, request: Request, amounts: Amounts, on_progress: Progress) -> Found:
-    """Reads the edges of a request into binary files, and opens the arrays of its nodes.
-
-    Raises:
-      ValueError: a file is missing, broken or ambiguous, or an option does not fit it.
-    """
+    """Reads the edges of a request into binary files, and opens the arrays of its nodes."""
     path = request.source
     nodes: dict[str, Rows] = {}
     if request.node_data is not None:
@@ -144,11 +136,7 @@ def _stored(
 
 
 def number_source(work: Work, request: Request, found: Found, amounts: Amounts) -> Numbering:
-    """Numbers the nodes of a request.
-
-    Raises:
-      ValueError: the ids do not fit the caller's number of nodes, or the data of nodes.
-    """
+    """Numbers the nodes of a request."""
     edges = found.edges
     if found.ids is not None:
         return _number_of_ids(found.ids, are_texts=edges.are_texts)

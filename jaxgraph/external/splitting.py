@@ -50,20 +50,7 @@ class Buckets:
 
 
 def assign(request: Request, edges: StoredEdges, numbering: Numbering, chunk: int) -> np.ndarray:
-    """Assigns every node to a part.
-
-    Args:
-      request: the method.
-      edges: all edges, whose degrees "equal-edges" needs.
-      numbering: the rows of their keys.
-      chunk: edges that are read at once.
-
-    Returns:
-      unsigned [num_nodes], the part of each node.
-
-    Raises:
-      ValueError: there are more parts than nodes, or the given assignment does not fit.
-    """
+    """Assigns every node to a part."""
     parts, num_nodes = request.num_parts, numbering.num_nodes
     if parts > num_nodes:
         raise ValueError(
@@ -101,11 +88,7 @@ def split_edges(
     chunk: int,
     on_progress: Callable[[int, int], object],
 ) -> Buckets:
-    """Writes every edge to the file of the part that it ends in.
-
-    Raises:
-      BrokenFileError: an edge has an unknown node.
-    """
+    """Writes every edge to the file of the part that it ends in."""
     num_parts = request.num_parts
 
     def make(files: StepFiles) -> dict[str, Any]:
@@ -164,16 +147,7 @@ def _checked(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def without_repeats(work: Work, buckets: Buckets, num_nodes: int) -> Buckets:
-    """Keeps one edge of each sender and receiver, sorted by sender, then receiver.
-
-    Args:
-      work: the folder of the run.
-      buckets: edges without data.
-      num_nodes: of the graph.
-
-    Returns:
-      The remaining edges.
-    """
+    """Keeps one edge of each sender and receiver, sorted by sender, then receiver."""
 
     def make(files: StepFiles) -> dict[str, Any]:
         counts = []

@@ -64,15 +64,7 @@ class Work:
     def step(
         self, name: str, make: Callable[[StepFiles], Mapping[str, Any]]
     ) -> tuple[Path, dict[str, Any]]:
-        """Makes the files of a step, unless an earlier run has made them.
-
-        Args:
-          name: of the step.
-          make: makes the files, and returns facts about them.
-
-        Returns:
-          The folder of the files, and the facts.
-        """
+        """Makes the files of a step, unless an earlier run has made them."""
         folder = self.folder / name
         if not folder.exists():
             files = StepFiles(self.folder / f"{name}.partial")

@@ -74,11 +74,7 @@ class Child:
         return [*self._streams, *([] if self._link.fileno() < 0 else [self._link])]
 
     def read(self) -> bool:
-        """Shows some of the output that has come, and notes the signs of life.
-
-        Returns:
-            Whether there may be more.
-        """
+        """Shows some of the output that has come, and notes the signs of life."""
         more = [self._read_output(stream) for stream in list(self._streams)]
         return self._read_signs() or any(more)
 

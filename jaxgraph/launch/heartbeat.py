@@ -81,12 +81,7 @@ class Heartbeat:
         threading.Thread(target=self._beat, args=(self._socket,), daemon=True).start()
 
     def enter(self, phase: str, epoch: int = 0) -> None:
-        """Says that the process has got to a place.
-
-        Args:
-            phase: One of `PHASES`.
-            epoch: The number of the epoch that begins, from 1, or 0.
-        """
+        """Says that the process has got to a place."""
         self._sign = Sign(self._sign.count + 1, phase, epoch)
         _log.info("%s %d" if epoch else "%s", *([phase, epoch] if epoch else [phase]))
         if self._socket is not None:

@@ -29,17 +29,7 @@ class Scheduled:
 
 
 def scheduled(environment: Mapping[str, str]) -> Scheduled | None:
-    """Finds what SLURM, Open MPI or an indexed job of Kubernetes says of this process.
-
-    Args:
-        environment: The environment variables.
-
-    Returns:
-        The process, or None if it was started alone.
-
-    Raises:
-        ValueError: A variable of the scheduler is no number.
-    """
+    """Finds what SLURM, Open MPI or an indexed job of Kubernetes says of this process."""
     found = None
     if all(name in environment for name in _SLURM):
         # The shell of salloc is a step of one task, though SLURM_NTASKS counts those of the job.

@@ -63,18 +63,6 @@ def supervise(
 
     Whatever happens, no process is left: Ctrl-C, SIGTERM and SIGHUP reach all as SIGTERM, a second
     signal kills them, and if this process is killed, they end.
-
-    Args:
-        commands: The commands of a start, by the number of starts before it.
-        write: Shows a line, of a process or of its own.
-        step_timeout: Seconds without a sign of life, or without progress in an epoch, after which a
-            process is stuck.
-        restarts: How often to start all again after a death; not after a caller's mistake (exit
-            status 2) or a signal.
-
-    Returns:
-        The exit status: 0 where all returned 0, else that of the process that ended first,
-        128 + N for one that signal N ended, 124 for one that was stuck.
     """
     received: deque[int] = deque()
     with Signals(received.append):

@@ -49,13 +49,6 @@ def stuck(standings: Sequence[Standing], timeout: float) -> str | None:
     A process is late if it gave no sign for `timeout` seconds, or has stood in an epoch, or in the
     evaluation after the last one, for as long. If one is late, others may be late because they wait
     for a third. The silent ones are at fault; where all give signs, those that are furthest behind.
-
-    Args:
-        standings: All processes that run, at least one.
-        timeout: Seconds.
-
-    Returns:
-        The message, or None if no process is late.
     """
     late = [
         each

@@ -47,15 +47,7 @@ def _elu_tangent(
 
 
 def keeping_output(activation: Activation) -> Activation:
-    """Returns an activation that saves its output instead of its input for the backward.
-
-    Args:
-      activation: elementwise function.
-
-    Returns:
-      For `jax.nn.relu` a function with the same values and gradients that computes its output once;
-      any other activation unchanged.
-    """
+    """Returns an activation that saves its output instead of its input for the backward."""
     return _relu if activation is jax.nn.relu else activation
 
 

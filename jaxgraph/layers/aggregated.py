@@ -126,15 +126,6 @@ def aggregate_by_columns(
     """Aggregates x, `width` columns at a time.
 
     A halo is then no larger than in a layer of that width.
-
-    Args:
-      shard: the shard, under `spmd`.
-      x: float [rows, features].
-      aggregation: the aggregation to apply.
-      width: number of columns that are aggregated at once.
-
-    Returns:
-      float [rows, features], 0 in the rows of padding.
     """
     check_neighborhood(shard)
     features = x.shape[1]

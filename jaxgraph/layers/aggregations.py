@@ -144,15 +144,7 @@ class NeighborReduction(_Aggregation):
 
 
 def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggregation:
-    """The first aggregation of a model whose first layer maps the aggregate of the features.
-
-    Args:
-      aggregation: the first layer's.
-      kernel: float [in_features, out_features], W.
-
-    Returns:
-      The aggregation, and the number of columns of a pass where the aggregate is not stored.
-    """
+    """The first aggregation of a model whose first layer maps the aggregate of the features."""
     return FirstAggregation(aggregation, kernel.shape[1 if narrows(aggregation, kernel) else 0])
 
 

@@ -97,14 +97,7 @@ def gat_stages(
     dropout: float = 0.0,
     key: jax.Array | None = None,
 ) -> ConvStages:
-    """The stages of `gat_conv`.
-
-    Args:
-      params, concat, negative_slope, add_self_loops, dropout, key: as for `gat_conv`.
-
-    Returns:
-      The stages.
-    """
+    """The stages of `gat_conv`."""
     heads, _ = params["attention_sender"].shape
     options = {"dropout": dropout, "key": key, "mean_heads": not concat and heads > 1}
     message, reducer = gat_reduction(heads, negative_slope=negative_slope, **options)
@@ -253,14 +246,7 @@ def gatv2_stages(
     dropout: float = 0.0,
     key: jax.Array | None = None,
 ) -> ConvStages:
-    """The stages of `gatv2_conv`.
-
-    Args:
-      params, concat, negative_slope, add_self_loops, dropout, key: as for `gatv2_conv`.
-
-    Returns:
-      The stages.
-    """
+    """The stages of `gatv2_conv`."""
     heads, _ = params["attention"].shape
     options = {"dropout": dropout, "key": key, "mean_heads": not concat and heads > 1}
     message, reducer = gatv2_reduction(heads, negative_slope=negative_slope, **options)

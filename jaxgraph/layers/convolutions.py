@@ -209,16 +209,7 @@ def gcn_conv(
 def gcn_stages(
     params: Params, dtype: Any, *, add_self_loops: bool = True, is_weighted: bool = False
 ) -> ConvStages:
-    """The stages of `gcn_conv`.
-
-    Args:
-      params, add_self_loops: as for `gcn_conv`.
-      dtype: the features' type.
-      is_weighted: whether the edges have weights.
-
-    Returns:
-      The stages.
-    """
+    """The stages of `gcn_conv`."""
     return _stages(params, SymmetricSum(add_self_loops), _GCN, dtype, is_weighted=is_weighted)
 
 
@@ -272,19 +263,7 @@ def sage_conv(
 def sage_stages(
     params: Params, dtype: Any, *, reduce: str = "mean", is_weighted: bool = False
 ) -> ConvStages:
-    """The stages of `sage_conv`.
-
-    Args:
-      params, reduce: as for `sage_conv`.
-      dtype: the features' type.
-      is_weighted: whether the edges have weights.
-
-    Returns:
-      The stages.
-
-    Raises:
-      ValueError: the reduction is unknown.
-    """
+    """The stages of `sage_conv`."""
     check_reduction(reduce)
     return _stages(params, NeighborReduction(reduce), _SAGE, dtype, is_weighted=is_weighted)
 
@@ -330,16 +309,7 @@ def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | P
 
 
 def gin_stages(params: Params, dtype: Any, *, is_weighted: bool = False) -> ConvStages:
-    """The stages of `gin_conv`.
-
-    Args:
-      params: as for `gin_conv`.
-      dtype: the features' type.
-      is_weighted: whether the edges have weights.
-
-    Returns:
-      The stages.
-    """
+    """The stages of `gin_conv`."""
     return _stages(params, NeighborReduction("sum"), _GIN, dtype, is_weighted=is_weighted)
 
 

@@ -109,16 +109,7 @@ def _mapped_before(kernels: Mapping[str, jax.Array], y: jax.Array, _: None) -> j
 
 
 def product(by: str, x: jax.Array | SparseFeatures, kernel: jax.Array) -> jax.Array:
-    """Computes x W, which a checkpoint policy can save by the name `MAPPED`.
-
-    Args:
-      by: the implementation, as of `map_rows`.
-      x: float [rows, in_features], 0 in the rows of padding, or sparse.
-      kernel: float [in_features, out_features], W, in the type of x.
-
-    Returns:
-      float [rows, out_features].
-    """
+    """Computes x W, which a checkpoint policy can save by the name `MAPPED`."""
     y = x @ kernel if isinstance(x, SparseFeatures) else map_rows(x, kernel, by)
     return checkpoint_name(y, MAPPED)
 
@@ -126,15 +117,7 @@ def product(by: str, x: jax.Array | SparseFeatures, kernel: jax.Array) -> jax.Ar
 def products(
     by: str, x: jax.Array | SparseFeatures, kernel: jax.Array, other: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Computes x W and x V, which a checkpoint policy can save by the name `MAPPED`.
-
-    Args:
-      by, x, kernel: as of `product`.
-      other: float [in_features, other features], V, in the type of x.
-
-    Returns:
-      float [rows, out_features] and [rows, other features].
-    """
+    """Computes x W and x V, which a checkpoint policy can save by the name `MAPPED`."""
     if isinstance(x, SparseFeatures):
         # One product reads the non-zeros once.
         both = x @ jnp.concatenate((kernel, other), axis=1)
@@ -199,29 +182,12 @@ def _without_padding(
 
 
 def at_use(parameter: jax.Array, x: jax.Array | SparseFeatures) -> jax.Array:
-    """Casts a parameter to the type of the activations, so that 16 bits stay 16 bits.
-
-    Args:
-      parameter: float, of any shape and type.
-      x: the activations.
-
-    Returns:
-      The parameter in the type of x. Its gradient is summed over the devices in its own type.
-    """
+    """Casts a parameter to the type of the activations, so that 16 bits stay 16 bits."""
     return rounded(match_variation(parameter, x), x)
 
 
 def add_bias(y: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """Adds b to y, in the type of y.
-
-    Args:
-      y: float [rows, features].
-      bias: float [features], b, or None; it is not cast first: its gradient, a sum over all rows,
-        would be summed in 16 bits.
-
-    Returns:
-      float [rows, features].
-    """
+    """Adds b to y, in the type of y."""
     return y if bias is None else rounded(y + bias[None], y)
 
 
@@ -305,20 +271,7 @@ def _scaled(x: jax.Array, keep: jax.Array, rate: float) -> jax.Array:
 
 
 def require_rows(x: Features, purpose: str) -> jax.Array:
-    """Returns x without its aggregate, if it holds rows of the own nodes.
-
-    Args:
-      x: float [rows, features], with or without aggregate; sparse features and columns of all nodes
-        are refused.
-      purpose: the operation that needs the rows, for the message.
-
-    Returns:
-      x, without an aggregate.
-
-    Raises:
-      TypeError: x is sparse or split by column.
-      ValueError: x is None, since the graph has no features.
-    """
+    """Returns x without its aggregate, if it holds rows of the own nodes."""
     rows: Any = plain_features(x)
     _check_given(rows)
     refuse_sparse(rows, purpose)

@@ -18,16 +18,7 @@ _USERS = {
 
 
 def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ()) -> None:
-    """Raises ValueError where a graph has edge data that a layer does not use.
-
-    Args:
-      shard: a shard, or the shards of a sharded graph.
-      layer: name of the layer, for the message.
-      uses: the names among "edges", "edge_weight" and "edge_type" that it uses.
-
-    Raises:
-      ValueError: the graph has others, or the argument is no shard.
-    """
+    """Raises ValueError where a graph has edge data that a layer does not use."""
     check_neighborhood(shard)
     ignored = [n for n in EDGE_DATA if n not in uses and getattr(shard, n) is not None]
     if not ignored:
@@ -45,17 +36,7 @@ def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ())
 
 
 def check_edge_features(shard: Neighborhood, layer: str, kernel: jax.Array | None) -> None:
-    """Raises ValueError unless a layer uses exactly the edge data that a graph has.
-
-    Args:
-      shard: a shard, or another neighbourhood.
-      layer: name of the layer, for the message.
-      kernel: float [edge_features, ...], the layer's map of edge features, or None: it has none.
-
-    Raises:
-      ValueError: only one of graph and layer has edge features, or their widths differ; the graph
-        has other edge data; or the argument is no shard.
-    """
+    """Raises ValueError unless a layer uses exactly the edge data that a graph has."""
     check_edge_data(shard, layer, () if kernel is None else ("edges",))
     if kernel is None:
         return

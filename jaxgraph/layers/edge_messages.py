@@ -98,17 +98,7 @@ def gine_message(
     receiver: Pytree,
     edge: jax.Array,
 ) -> jax.Array:
-    """m_ij = relu(x_j + e_ij W + b), in the accumulation type of x.
-
-    Args:
-      params: W [edge_features, features], and b [features] or None.
-      sender: x [edges, features].
-      receiver: unused.
-      edge: e [edges, edge_features].
-
-    Returns:
-      [edges, features].
-    """
+    """m_ij = relu(x_j + e_ij W + b), in the accumulation type of x."""
     kernel, bias = params
     total = to_accumulation(sender) + to_accumulation(edge) @ to_accumulation(kernel)
     total = total if bias is None else total + to_accumulation(bias)

@@ -68,15 +68,7 @@ def gine_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | 
 
 
 def gine_stages(params: Params, dtype: Any) -> ConvStages:
-    """The stages of `gine_conv`.
-
-    Args:
-      params: as for `gine_conv`.
-      dtype: the features' type.
-
-    Returns:
-      The stages.
-    """
+    """The stages of `gine_conv`."""
     return ConvStages(
         partial(_map, dtype), gine_message, Sum(dtype), _update, _of_messages, edge="edges"
     )

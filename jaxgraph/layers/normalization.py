@@ -33,16 +33,6 @@ def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.A
     In two passes: the difference of two large sums would lose the variance of a feature that is
     far from 0.
 
-    Args:
-      shard: the shard, under `spmd`.
-      x: float [rows, features]; the rows of padding are not read.
-
-    Returns:
-      float [features] and [features], the same on every device, in 32 bits at least.
-
-    Raises:
-      TypeError: x is split by column.
-
     References:
       SAR, section 3.4; Ioffe and Szegedy, "Batch normalization", 2015.
     """

@@ -111,14 +111,7 @@ def pna_conv(
 
 
 def check_scaling(aggregators: Sequence[str], scalers: Sequence[str], delta: float) -> None:
-    """Checks the options of `pna_conv`.
-
-    Args:
-      aggregators, scalers, delta: as for `pna_conv`.
-
-    Raises:
-      ValueError: a name is unknown or repeated, or delta is no positive number.
-    """
+    """Checks the options of `pna_conv`."""
     for what, names, known in (
         ("aggregators", aggregators, AGGREGATORS),
         ("scalers", scalers, SCALERS),

@@ -34,15 +34,6 @@ def recompute(
 ) -> Pytree:
     """Runs `function(*arguments)`, and saves only named results for the backward.
 
-    Args:
-      function: pure; closes over nothing but constants.
-      arguments: pytrees of arrays; they are saved.
-      keep: names given by `jax.ad_checkpoint.checkpoint_name` to results that are saved as well.
-      offload: names of results that are saved in the host's memory.
-
-    Returns:
-      The function's result.
-
     References:
       Chen et al., "Training deep nets with sublinear memory cost", 2016.
     """

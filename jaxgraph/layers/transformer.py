@@ -81,17 +81,7 @@ def transformer_stages(
     dropout: float = 0.0,
     key: jax.Array | None = None,
 ) -> ConvStages:
-    """The stages of `transformer_conv`.
-
-    Args:
-      params, num_heads, concat, dropout, key: as for `transformer_conv`.
-
-    Returns:
-      The stages.
-
-    Raises:
-      ValueError: heads do not divide the columns, or a gate has no "skip_kernel".
-    """
+    """The stages of `transformer_conv`."""
     columns = params["query_kernel"].shape[1]
     if num_heads < 1 or columns % num_heads:
         raise ValueError(

@@ -46,15 +46,7 @@ class BlockTables:
 def block_tables(
     senders: np.ndarray, receivers: np.ndarray, num_senders: int, num_receivers: int
 ) -> BlockTables:
-    """Orders edges by receiver and by sender.
-
-    Args:
-      senders, receivers: int [edges], rows of the two tables, in range.
-      num_senders, num_receivers: rows of the tables.
-
-    Returns:
-      The tables.
-    """
+    """Orders edges by receiver and by sender."""
     by_key = counting_argsort(senders, num_senders)
     senders, receivers = (rows[by_key].astype(np.int32) for rows in (senders, receivers))
     by_row, ends = counting_argsort(receivers, num_receivers), np.asarray([0, len(senders)])

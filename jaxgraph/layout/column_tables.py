@@ -181,20 +181,7 @@ def _stacked(
 def column_tables(
     survey: Survey, manifest: Manifest, request: ColumnRequest
 ) -> tuple[Manifest, ColumnTables]:
-    """Chooses the number of slices of the features, and orders the edges of every chunk.
-
-    Args:
-      survey: the graph, ordered.
-      manifest: of the graph with features by node, whose rows can be cut into the chunks.
-      request: the user's choices.
-
-    Returns:
-      The manifest with features by column, and the source of the arrays that it adds.
-
-    Raises:
-      ValueError: the graph has no features or fewer columns than devices, a slice exceeds the
-        budget, or the parts have more rows than devices can index.
-    """
+    """Chooses the number of slices of the features, and orders the edges of every chunk."""
     graph, parts = survey.graph, survey.num_parts
     check_sizes({"the rows of all parts": parts * manifest.node_rows})
     if graph.nodes is None:
@@ -342,20 +329,7 @@ def _shapes(extents: Extents, node_rows: int, schedule: ColumnSchedule, slots: i
 def describe_columns(
     extents: Extents, manifest: Manifest, schedule: ColumnSchedule, slots: int
 ) -> Manifest:
-    """The manifest of a counted graph with dense features, split by column.
-
-    Args:
-      extents: of the graph.
-      manifest: of the graph with features by node, whose rows can be cut into the chunks.
-      schedule: the split of the features.
-      slots: edges of the largest chunk of a holder.
-
-    Returns:
-      The manifest.
-
-    Raises:
-      ValueError: the rows of all parts, or the edges of a chunk, are more than devices can index.
-    """
+    """The manifest of a counted graph with dense features, split by column."""
     check_sizes({"the rows of all parts": extents.num_parts * manifest.node_rows})
     return _listing(manifest, _shapes(extents, manifest.node_rows, schedule, slots), schedule)
 

@@ -85,30 +85,14 @@ class CompressedRows:
 
 
 def compress(rows: np.ndarray, edges: np.ndarray | None, edge_ptr: np.ndarray) -> CompressedRows:
-    """Finds the rows that have edges.
-
-    Args:
-      rows: int [edges], the row of each edge, in the order of (group, row).
-      edges: int [edges], the edges by (group, row), or None if they are in that order already.
-      edge_ptr: int64 [groups + 1], where each group starts among the edges.
-
-    Returns:
-      The rows.
-    """
+    """Finds the rows that have edges."""
     starts = run_starts(rows, edge_ptr).astype(index_dtype(len(rows)))
     pointers = np.searchsorted(starts, edge_ptr.astype(starts.dtype))
     return CompressedRows(rows[starts], starts, pointers, edges, edge_ptr)
 
 
 def concatenate_groups(members: Sequence[tuple[CompressedRows, int]]) -> CompressedRows:
-    """Joins groups of several compressed rows.
-
-    Args:
-      members: for each new group, the rows that hold it and its number there.
-
-    Returns:
-      The rows; the edges of the new groups are numbered consecutively.
-    """
+    """Joins groups of several compressed rows."""
     row_counts = [some.pointers[g + 1] - some.pointers[g] for some, g in members]
     edge_counts = [some.edge_ptr[g + 1] - some.edge_ptr[g] for some, g in members]
     pointers, edge_ptr = (np.cumsum([0, *counts]) for counts in (row_counts, edge_counts))
@@ -134,16 +118,7 @@ def concatenate_groups(members: Sequence[tuple[CompressedRows, int]]) -> Compres
 def order_by_length(
     lengths: np.ndarray, pointers: np.ndarray, among: np.ndarray | None = None
 ) -> np.ndarray:
-    """Orders rows by group, within each by descending number of edges.
-
-    Args:
-      lengths: int [rows], edges of each, group by group.
-      pointers: int [groups + 1], where the rows of each group start.
-      among: int [rows], the order of equally long rows of a group; None: their present order.
-
-    Returns:
-      int [rows], the rows in the new order.
-    """
+    """Orders rows by group, within each by descending number of edges."""
     largest = int(lengths.max(initial=0))
     keys = (largest - lengths).astype(smallest_unsigned(largest))
     if among is None:

@@ -23,14 +23,7 @@ FEWEST_ROWS = 16
 
 
 def choose_halo_unit(graphs: Sequence[Survey | Extents]) -> int:
-    """Chooses the unit of messages for graphs that are to have the same shapes.
-
-    Args:
-      graphs: the graphs.
-
-    Returns:
-      The unit; messages are padded to a multiple of this number of rows.
-    """
+    """Chooses the unit of messages for graphs that are to have the same shapes."""
     if graphs[0].mode == "domain":
         # All messages have the same size: a larger unit would gain nothing.
         return SMALLEST_UNIT
@@ -40,21 +33,7 @@ def choose_halo_unit(graphs: Sequence[Survey | Extents]) -> int:
 def describe(
     found: Survey | Extents, unit: int, chunks: int | None = None, fewest_rows: int = FEWEST_ROWS
 ) -> Manifest:
-    """The manifest of a partitioned graph, with the shapes that its parts need.
-
-    Args:
-      found: the graph, surveyed or counted.
-      unit: messages are padded to a multiple of this number of rows.
-      chunks: the number of equal chunks that the rows of a part can be cut into, for features that
-        are split by column; sparse ones are then left out. None: features are split by node.
-      fewest_rows: the least number of rows of a part, and of a chunk.
-
-    Returns:
-      The manifest.
-
-    Raises:
-      ValueError: a table is too large for the indices of devices.
-    """
+    """The manifest of a partitioned graph, with the shapes that its parts need."""
     extents = extents_of(found) if isinstance(found, Survey) else found
     divisor = 1 if chunks is None else chunks
     least = max(int(extents.part_nodes.max()), fewest_rows * divisor)
@@ -113,17 +92,7 @@ def with_slack(manifest: Manifest, name: str, extents: Shape) -> Shape:
 def orientation_extents(
     prefix: str, lengths: RowLengths, edges: int, *, leave: bool = False
 ) -> Iterator[tuple[str, Shape]]:
-    """The extents of the arrays of an orientation.
-
-    Args:
-      prefix: the start of their names.
-      lengths: of the rows of all tables.
-      edges: of the largest table.
-      leave: whether to take the edges that leave parts instead of those that end in them.
-
-    Yields:
-      Names and shapes, without slack.
-    """
+    """The extents of the arrays of an orientation."""
     rows = lengths.by_group(lengths.rows)
     rows = leaving(rows) if leave else rows
     yield f"{prefix}/neighbors", (edges,)

@@ -18,16 +18,7 @@ __all__ = ["domain_arrays"]
 
 
 def domain_arrays(survey: OrderedParts, part: int, manifest: Manifest) -> Arrays:
-    """The edges that end in a part, and the rows that it sends.
-
-    Args:
-      survey: the graph, ordered.
-      part: the part.
-      manifest: the sizes that all parts agree on.
-
-    Returns:
-      The arrays by name, not padded.
-    """
+    """The edges that end in a part, and the rows that it sends."""
     order, edges = survey.order, survey.incoming[part]
     halo, receivers = edges.by_sender, edges.by_receiver
     owner = (part - halo.groups().astype(np.int64)) % survey.num_parts

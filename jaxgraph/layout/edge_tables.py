@@ -31,16 +31,7 @@ class Side:
 def edge_tables(
     name: str, by_receiver: Side, by_sender: Side, repetition: np.ndarray | None
 ) -> Arrays:
-    """The compressed rows of some edges in both orientations.
-
-    Args:
-      name: the start of their names.
-      by_receiver, by_sender: the same edges from both ends.
-      repetition: int32 [edges], or None.
-
-    Returns:
-      The arrays by name, not padded.
-    """
+    """The compressed rows of some edges in both orientations."""
     arrays: Arrays = {}
     for side, name_of_side in ((by_receiver, "by_receiver"), (by_sender, "by_sender")):
         prefix = f"{name}/{name_of_side}"
@@ -57,17 +48,7 @@ def edge_tables(
 
 
 def halo_arrays(name: str, rows: CompressedRows, groups: range, manifest: Manifest) -> Arrays:
-    """The arrays of `jaxgraph.parallel.shard.HaloTable`.
-
-    Args:
-      name: the start of their names.
-      rows: the rows that are exchanged with other parts.
-      groups: the groups of other parts, one per step of the ring.
-      manifest: the sizes that all parts agree on.
-
-    Returns:
-      The arrays by name, not padded.
-    """
+    """The arrays of `jaxgraph.parallel.shard.HaloTable`."""
     pointers = rows.pointers[groups.start : groups.stop + 1]
     sent = rows.rows[rows.halo_order()[pointers[0] : pointers[-1]]]
     pointers = pointers - pointers[0]

@@ -44,15 +44,7 @@ class FeatureEdges:
 
 
 def feature_edges(matrix: Any, rows: np.ndarray) -> FeatureEdges:
-    """Orders the non-zeros of some nodes.
-
-    Args:
-      matrix: float32 [nodes, columns], a `scipy.sparse.csr_array` as `Graph` stores it.
-      rows: int [nodes], the row of each node in its table, ascending.
-
-    Returns:
-      The non-zeros.
-    """
+    """Orders the non-zeros of some nodes."""
     (_, num_columns), columns = matrix.shape, matrix.indices.astype(np.int32)
     row_of_each = np.repeat(rows, np.diff(matrix.indptr)).astype(np.int32)
     ends, by_column = np.asarray([0, len(columns)]), counting_argsort(columns, num_columns)
@@ -66,14 +58,7 @@ def feature_edges(matrix: Any, rows: np.ndarray) -> FeatureEdges:
 
 
 def count_features(tables: Sequence[FeatureEdges]) -> tuple[EdgeLengths, Shapes]:
-    """The lengths of rows and columns, and the shapes of the arrays of all tables.
-
-    Args:
-      tables: the non-zeros that each device or part holds.
-
-    Returns:
-      The lengths, and the shapes, without slack.
-    """
+    """The lengths of rows and columns, and the shapes of the arrays of all tables."""
     lengths = EdgeLengths(
         count_lengths([table.by_receiver for table in tables]),
         count_lengths([table.by_sender for table in tables]),

@@ -29,18 +29,7 @@ _ADVICE = "make shapes that hold all graphs with jaxgraph.parallel.common_shapes
 
 
 def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
-    """The shapes of `pad_to` with the counts of a graph that they hold.
-
-    Args:
-      manifest: of the graph.
-      pad_to: the shapes to pad to.
-
-    Returns:
-      A manifest equal to `pad_to`, unless `pad_to` has no padding rows and the graph needs some.
-
-    Raises:
-      ValueError: `pad_to` is of another kind of graph, or the graph does not fit into it.
-    """
+    """The shapes of `pad_to` with the counts of a graph that they hold."""
     _check_kind(manifest, pad_to)
     offered = pad_to.array_shapes()
     needed = _resized(manifest, pad_to).array_shapes()
@@ -76,17 +65,7 @@ def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
 
 
 def merge(manifests: Sequence[Manifest]) -> Manifest:
-    """The smallest shapes into which several graphs fit.
-
-    Args:
-      manifests: of the graphs, at least one.
-
-    Returns:
-      A manifest without counts.
-
-    Raises:
-      ValueError: the graphs are of different kinds.
-    """
+    """The smallest shapes into which several graphs fit."""
     first = manifests[0]
     for other in manifests[1:]:
         _check_kind(first, other)
@@ -125,17 +104,7 @@ def _all_lengths(several: Sequence[tuple[EdgeLengths, ...]]) -> tuple[EdgeLength
 
 
 def with_headroom(manifest: Manifest, headroom: float, longer: float | None = None) -> Manifest:
-    """Larger shapes, for graphs that are not known yet.
-
-    Args:
-      manifest: the shapes.
-      headroom: the share by which to enlarge them; 0.1 is a tenth. Pairs of parts that exchange
-        nothing get no room.
-      longer: the factor by which the longest row may grow; None: twice that of the other sizes.
-
-    Returns:
-      A manifest with room for more rows, edges and messages by that share.
-    """
+    """Larger shapes, for graphs that are not known yet."""
     scale = 1 + headroom
     # Similar graphs differ more in their longest row than in their totals.
     longer = 2 * scale if longer is None else longer

@@ -16,15 +16,7 @@ TARGET_RATIO = 1.0025
 
 
 def pair_counts(pointers: list[np.ndarray]) -> np.ndarray:
-    """Rows per pair of parts, from the rows per step of the ring.
-
-    Args:
-      pointers: for each part, int [parts + 1]; group s holds the rows shared with the part that is
-        s steps back on the ring, group 0 the part's own.
-
-    Returns:
-      int64 [parts, parts], 0 on the diagonal.
-    """
+    """Rows per pair of parts, from the rows per step of the ring."""
     parts = len(pointers)
     counts = np.zeros((parts, parts), np.int64)
     for part, pointer in enumerate(pointers):
@@ -34,14 +26,7 @@ def pair_counts(pointers: list[np.ndarray]) -> np.ndarray:
 
 
 def choose_unit(counts: np.ndarray) -> int:
-    """The largest power of two whose rounding keeps the rows sent within `TARGET_RATIO`.
-
-    Args:
-      counts: int [parts, parts], rows needed per pair.
-
-    Returns:
-      Rows per unit, at least `SMALLEST_UNIT`.
-    """
+    """The largest power of two whose rounding keeps the rows sent within `TARGET_RATIO`."""
     needed = max(int(counts.sum()), 1)
     unit = SMALLEST_UNIT
     while (

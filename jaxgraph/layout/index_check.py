@@ -16,14 +16,7 @@ __all__ = ["check_indices", "part_error"]
 
 
 def part_error(fault: str) -> ValueError:
-    """Makes the error of a part whose arrays do not fit its manifest, with the remedy.
-
-    Args:
-      fault: the array that is wrong, and what was expected.
-
-    Returns:
-      The error.
-    """
+    """Makes the error of a part whose arrays do not fit its manifest, with the remedy."""
     return ValueError(
         f"{fault}. The parts were damaged, or are not those of this manifest: make them again from "
         "the graph, with jaxgraph.parallel.shard(graph, partition, mesh), or correct what "
@@ -32,16 +25,7 @@ def part_error(fault: str) -> ValueError:
 
 
 def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
-    """Checks every index of a part.
-
-    Args:
-      arrays: those of the part that its manifest lists, padded.
-      manifest: the sizes that all parts agree on.
-      index: which part.
-
-    Raises:
-      ValueError: an index points outside of its table, or pointers do not ascend.
-    """
+    """Checks every index of a part."""
     where, rows, counts = f"part {index}: ", manifest.node_rows, manifest.counts
     nodes = 2**31 if counts is None else counts.num_nodes
     stops = {"node_ids": nodes, "columns/node_ids": nodes, "send/rows": rows, "reach/rows": rows}

@@ -16,14 +16,7 @@ _EDGES_AT_A_TIME = 1 << 20
 
 
 def check_sizes(sizes: Mapping[str, int]) -> None:
-    """Checks that int32 can index tables.
-
-    Args:
-      sizes: their numbers of entries by name.
-
-    Raises:
-      ValueError: a table is too large.
-    """
+    """Checks that int32 can index tables."""
     for name, size in sizes.items():
         if size > _LIMIT:
             raise ValueError(
@@ -34,15 +27,7 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
 
 
 def check_graph(graph: Graph, partition: Partition) -> None:
-    """Checks the nodes of a graph, and the edges that end in each part, before they are ordered.
-
-    Args:
-      graph: the graph.
-      partition: a part for every node.
-
-    Raises:
-      ValueError: there are more than int32 can index.
-    """
+    """Checks the nodes of a graph, and the edges that end in each part, before they are ordered."""
     check_sizes({"num_nodes": graph.num_nodes})
     if graph.num_edges <= _LIMIT:
         return

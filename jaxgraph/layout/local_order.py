@@ -49,15 +49,7 @@ class LocalOrder:
 
 
 def local_order(graph: Graph, partition: Partition) -> LocalOrder:
-    """Orders nodes and edges by the part that owns them.
-
-    Args:
-      graph: the graph.
-      partition: a part for every node, and perhaps a rank.
-
-    Returns:
-      The order; without a rank, nodes are by id. An edge belongs to the part of its receiver.
-    """
+    """Orders nodes and edges by the part that owns them."""
     parts = partition.num_parts
     part = partition.assignment.astype(smallest_unsigned(parts - 1))
     receiver_part, edge_counts, on_boundary = _scan_edges(graph, part, parts)
@@ -72,18 +64,7 @@ def order_of_nodes(
     edge_counts: np.ndarray,
     rank: np.ndarray | None = None,
 ) -> LocalOrder:
-    """Orders nodes by the part that owns them, where the edges are ordered already.
-
-    Args:
-      part: unsigned [nodes], the part of each node.
-      on_boundary: bool [nodes], whether a node has an edge to another part.
-      edges: int [edges], the edges by (part of the receiver, edge).
-      edge_counts: int [parts], the edges that end in each part.
-      rank: int [nodes], the rank of each node among those of its part; None: by id.
-
-    Returns:
-      The order.
-    """
+    """Orders nodes by the part that owns them, where the edges are ordered already."""
     parts, num_nodes = len(edge_counts), len(part)
     key = part.astype(smallest_unsigned(2 * parts - 1)) * 2 + ~on_boundary
     if rank is None:

@@ -261,14 +261,7 @@ class Manifest:
         return self.lengths
 
     def table_rows(self, prefix: str) -> int:
-        """Rows of the first group's table at the own end of an orientation, with or without edges.
-
-        Args:
-          prefix: of the names of the orientation, such as "incoming/by_receiver".
-
-        Returns:
-          The rows; 0 for edges that leave a part, which no row looks up.
-        """
+        """Rows of the first group's table at the own end of an orientation, with or without edges."""
         edges, side = prefix.split("/")
         if edges == "outgoing":
             return 0
@@ -288,15 +281,7 @@ class Manifest:
         return {name: (shape, np.dtype(dtype)) for name, shape, dtype in self.shapes}
 
     def storing(self, name: str, dtype: np.dtype) -> Manifest:
-        """Returns this manifest with another dtype for one array.
-
-        Args:
-          name: of the array.
-          dtype: the dtype.
-
-        Raises:
-          ValueError: there is no array of that name.
-        """
+        """Returns this manifest with another dtype for one array."""
         if name not in (listed for listed, _, _ in self.shapes):
             raise ValueError(f"the graph has no {name!r} to hold as {dtype}; leave the dtype out")
         # NumPy parses its own dtypes from `str`, those of extensions from `name` alone.
@@ -305,16 +290,7 @@ class Manifest:
         return dataclasses.replace(self, shapes=shapes)
 
     def slack(self, name: str, dimensions: int) -> tuple[int, ...]:
-        """The entries that the sizes add to each dimension of an array, independent of its data.
-
-        Args:
-          name: of the array.
-          dimensions: its number of dimensions.
-
-        Returns:
-          Of the first dimension: the rows of a full message for rows sent, the number of rows for
-          an array with an entry per row, 1 for starts that include the end, otherwise 0.
-        """
+        """The entries that the sizes add to each dimension of an array, independent of its data."""
         by_name = {
             "send/rows": self.halo_rows,
             "reach/rows": self.reach_rows,
@@ -333,13 +309,5 @@ class Manifest:
 
 
 def fill_value(name: str, dimensions: int) -> int:
-    """The value that fills the padding of an array.
-
-    Args:
-      name: of the array.
-      dimensions: its number of dimensions.
-
-    Returns:
-      -1 for positions and class labels, where it means "none", otherwise 0.
-    """
+    """The value that fills the padding of an array."""
     return -1 if name.endswith("/position") or (name == "labels" and dimensions == 1) else 0

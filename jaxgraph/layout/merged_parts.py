@@ -99,15 +99,7 @@ class MergedParts:
 
 
 def merge_parts(source: PartSource, num_parts: int) -> MergedParts:
-    """Merges the parts of a source into fewer.
-
-    Args:
-      source: of parts in mode "sar" or "domain".
-      num_parts: a divisor of their number.
-
-    Returns:
-      The source of the merged parts.
-    """
+    """Merges the parts of a source into fewer."""
     given = source.manifest
     assert given.counts is not None
     order, edge_counts = _order(source, num_parts), np.zeros(num_parts, np.int64)

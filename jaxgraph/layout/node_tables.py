@@ -46,16 +46,7 @@ def _in_degrees(graph: Graph) -> np.ndarray:
 
 
 def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarray) -> Arrays:
-    """The user's data of some nodes, without sparse features, which are edges.
-
-    Args:
-      graph: the graph.
-      degrees: from `global_degrees`.
-      nodes: int [rows], the nodes.
-
-    Returns:
-      Arrays [rows, ...] by name.
-    """
+    """The user's data of some nodes, without sparse features, which are edges."""
     arrays: Arrays = {"node_ids": nodes.astype(np.int32), "node_mask": np.ones(len(nodes), bool)}
     for name, values in degrees.items():
         arrays[name] = values[nodes]
@@ -67,15 +58,7 @@ def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarr
 
 
 def edge_arrays(graph: Graph, edges: np.ndarray) -> Arrays:
-    """The user's data of some edges.
-
-    Args:
-      graph: the graph.
-      edges: int [slots], the edge in each slot, in row order by receiver.
-
-    Returns:
-      Arrays [slots, ...] by name.
-    """
+    """The user's data of some edges."""
     values = {name: getattr(graph, name) for name in EDGE_DATA}
     found = {name: array[edges] for name, array in values.items() if array is not None}
     return found | {EDGE_PREFIX + name: v[edges] for name, v in graph.edge_data.items()}

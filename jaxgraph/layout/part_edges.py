@@ -50,17 +50,7 @@ class PartEdges:
 def incoming_edges(
     graph: Graph, order: LocalOrder, part: int, *, one_group_of_receivers: bool = False
 ) -> PartEdges:
-    """The edges that end in a part.
-
-    Args:
-      graph: the graph.
-      order: the owners of nodes and edges.
-      part: the part.
-      one_group_of_receivers: whether the rows by receiver form a single group.
-
-    Returns:
-      The edges, in as many groups as there are parts.
-    """
+    """The edges that end in a part."""
     edges = order.edges[order.edge_ptr[part] : order.edge_ptr[part + 1]]
     return ordered_edges(
         order,
@@ -81,18 +71,7 @@ def ordered_edges(
     *,
     one_group_of_receivers: bool = False,
 ) -> PartEdges:
-    """Orders the edges that end in a part.
-
-    Args:
-      order: the owners of nodes.
-      part: the part.
-      edges: int [edges of the part], their numbers, in the graph's order.
-      senders, receivers: int [edges of the part], their nodes.
-      one_group_of_receivers: whether the rows by receiver form a single group.
-
-    Returns:
-      The edges, in as many groups as there are parts.
-    """
+    """Orders the edges that end in a part."""
     key, key_ptr = _sender_keys(order, part, senders)
     del senders
     by_key = counting_argsort(key, len(order.part))
@@ -136,17 +115,7 @@ def _sender_keys(
 def repetitions(
     receiver_rows: np.ndarray, sender_keys: np.ndarray, by_row: np.ndarray, bounds: np.ndarray
 ) -> np.ndarray | None:
-    """Numbers each edge among the edges that are equal to it, from 0.
-
-    Args:
-      receiver_rows: int [edges].
-      sender_keys: int [edges], equal for equal senders; equal keys are in the graph's order.
-      by_row: int [edges], the edges by (group, receiver, sender).
-      bounds: int [groups + 1], where each group starts in it.
-
-    Returns:
-      int32 [edges], or None: all edges differ.
-    """
+    """Numbers each edge among the edges that are equal to it, from 0."""
     # Sorted by both ends, equal edges are consecutive and in the graph's order.
     receivers, senders = receiver_rows[by_row], sender_keys[by_row]
     again = (receivers[1:] == receivers[:-1]) & (senders[1:] == senders[:-1])
@@ -160,15 +129,7 @@ def repetitions(
 
 
 def outgoing_edges(incoming: Sequence[PartEdges], part: int) -> PartEdges:
-    """The edges that leave a part for others.
-
-    Args:
-      incoming: the edges that end in each part, of two or more.
-      part: the part.
-
-    Returns:
-      The edges, in one group fewer than there are parts.
-    """
+    """The edges that leave a part for others."""
     pieces = []
     for step in range(1, len(incoming)):
         ends_there = incoming[(part + step) % len(incoming)]
@@ -199,14 +160,6 @@ def outgoing_edges(incoming: Sequence[PartEdges], part: int) -> PartEdges:
 
 
 def outgoing_rows(incoming: Sequence[CompressedRows], part: int) -> CompressedRows:
-    """The rows at one end of the edges that leave a part for others.
-
-    Args:
-      incoming: the rows of the edges that end in each part, of two or more.
-      part: the part.
-
-    Returns:
-      The rows, in one group fewer than there are parts.
-    """
+    """The rows at one end of the edges that leave a part for others."""
     parts = len(incoming)
     return concatenate_groups([(incoming[(part + step) % parts], step) for step in range(1, parts)])

@@ -144,28 +144,11 @@ class PartFolder:
         }
 
     def part(self, index: int) -> Arrays:
-        """Maps the arrays of one part into memory, after a check of every file.
-
-        Args:
-          index: the part.
-
-        Returns:
-          The arrays by name, read-only and not padded.
-
-        Raises:
-          ValueError: a file is missing or damaged.
-        """
+        """Maps the arrays of one part into memory, after a check of every file."""
         return {name: self._read(x) for name, x in self.contents.parts[index].arrays.items()}
 
     def node_names(self) -> np.ndarray | None:
-        """Reads the names of all nodes.
-
-        Returns:
-          str or int [num_nodes] in the order of the graph, or None where its nodes have no names.
-
-        Raises:
-          ValueError: as for `part`.
-        """
+        """Reads the names of all nodes."""
         ids, names = [], []
         for part in self.contents.parts:
             if part.node_names is None:
@@ -187,16 +170,6 @@ def open_parts(folder: str | os.PathLike[str]) -> PartFolder:
 
     The manifest is checked here, and every file of a part when that part is read. The CRC-32 finds
     damage, not forgery. Nothing is unpickled.
-
-    Args:
-      folder: as `jaxgraph.parallel.write_parts` or `jaxgraph partition --out` wrote it.
-
-    Returns:
-      A source of parts that reads a part when asked for it.
-
-    Raises:
-      ValueError: there is no such folder, or its manifest is missing, damaged or of another
-        version.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -249,28 +222,13 @@ FORMAT = "jaxgraph parts 2"
 
 
 def write_text(content: Any) -> str:
-    """Writes a dataclass as JSON, with its CRC-32.
-
-    Args:
-      content: a dataclass of texts, numbers from 0, bools, integer arrays [entries], tuples,
-        mappings with text for keys, dataclasses and None.
-
-    Returns:
-      The text, without the entries of arrays.
-    """
+    """Writes a dataclass as JSON, with its CRC-32."""
     text = _canonical(_plain(content))
     return f'{{"format":"{FORMAT}","crc32":{zlib.crc32(text.encode())},\n"content":{text}}}\n'
 
 
 def entries_of(content: Any) -> np.ndarray:
-    """Joins the entries of all arrays of a dataclass, for `decoded`.
-
-    Args:
-      content: as for `write_text`; entries are integers from 0.
-
-    Returns:
-      int32 or int64 [entries of all arrays].
-    """
+    """Joins the entries of all arrays of a dataclass, for `decoded`."""
     joined = np.concatenate([np.zeros(0, np.int64), *_arrays(content)])
     return joined.astype(np.int32 if joined.max(initial=0) < 2**31 else np.int64)
 
@@ -287,17 +245,7 @@ def _arrays(value: Any) -> Iterator[np.ndarray]:
 
 
 def parsed(text: bytes) -> Any:
-    """Reads the JSON that `write_text` has written, to be decoded.
-
-    Args:
-      text: the JSON.
-
-    Returns:
-      Its content.
-
-    Raises:
-      ValueError: the text is no manifest, or its format or CRC-32 is another one.
-    """
+    """Reads the JSON that `write_text` has written, to be decoded."""
     try:
         read = json.loads(text)
         found, checksum, content = read["format"], read["crc32"], read["content"]
@@ -312,16 +260,7 @@ def parsed(text: bytes) -> Any:
 
 
 def decoded(kind: type, content: Any, entries: np.ndarray) -> Any:
-    """Makes a dataclass from its parsed JSON and the entries of its arrays.
-
-    Args:
-      kind: the dataclass; fields that the JSON lacks take their defaults.
-      content: the parsed JSON, whose CRC-32 is right.
-      entries: int [entries], the result of `entries_of`.
-
-    Returns:
-      The dataclass.
-    """
+    """Makes a dataclass from its parsed JSON and the entries of its arrays."""
     first = 0
 
     def take(count: int) -> np.ndarray:

@@ -48,17 +48,7 @@ _BYTES_AT_A_TIME = 1 << 24
 
 
 def check_target(folder: str | os.PathLike[str]) -> Path:
-    """Checks before the work that parts can be written into a folder.
-
-    Args:
-      folder: it may be missing, empty, or hold parts, which will be replaced.
-
-    Returns:
-      Its path.
-
-    Raises:
-      ValueError: it is no folder, holds something else, or cannot be made or written to.
-    """
+    """Checks before the work that parts can be written into a folder."""
     root = Path(folder)
     if os.path.lexists(root) and not root.is_dir():
         raise ValueError(f"{root} is no folder; expected a new one, or one that holds parts")
@@ -88,21 +78,6 @@ def write_source(
 
     Arrays that several parts have in common are written once. If writing is interrupted or fails,
     what was in the folder before is still there.
-
-    Args:
-      source: of the parts of one graph, without room for others.
-      folder: the folder; parts that it holds are replaced.
-      graph_facts: facts of the graph.
-      node_names: str or int [num_nodes], or None.
-      on_part: function of the number of each part, called once it is written.
-
-    Returns:
-      The folder, opened.
-
-    Raises:
-      ValueError: the folder holds something else, another process writes to it, or an array is of
-        a type of an extension of NumPy.
-      OSError: it could not be written.
     """
     root = check_target(folder)
     is_new = not root.exists()
@@ -189,16 +164,7 @@ class _Files:
         self._moved: dict[str, ArrayFile] = {}
 
     def write(self, part: int, name: str, values: np.ndarray) -> ArrayFile:
-        """Writes an array, unless an earlier part has the same.
-
-        Args:
-          part: its part.
-          name: its name, from which its file is named.
-          values: the array.
-
-        Returns:
-          Its file.
-        """
+        """Writes an array, unless an earlier part has the same."""
         safe = re.sub(r"[^A-Za-z0-9_]+", "-", name)[:80]
         head, body, checksum = _npy(values)
         key = (name, checksum, values.shape, values.dtype.str)

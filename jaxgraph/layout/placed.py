@@ -40,18 +40,7 @@ DERIVED: Mapping[str, tuple[Layout, ...]] = {
 
 
 def placed_shapes(manifest: Manifest, implementation: str) -> Shapes:
-    """Finds the shapes of all arrays of a part; they depend on the manifest alone.
-
-    Args:
-      manifest: of the source.
-      implementation: the one that reduces over the edges.
-
-    Returns:
-      Shapes and dtypes by name.
-
-    Raises:
-      ValueError: an array has more entries than devices can index.
-    """
+    """Finds the shapes of all arrays of a part; they depend on the manifest alone."""
     shapes = dict(manifest.array_shapes())
     for layout in DERIVED[implementation]:
         shapes |= layout.shapes(shapes, manifest)
@@ -60,20 +49,7 @@ def placed_shapes(manifest: Manifest, implementation: str) -> Shapes:
 
 
 def placed_part(source: PartSource, manifest: Manifest, index: int, implementation: str) -> Arrays:
-    """Reads a part, checks it, and derives the other arrays that an implementation needs.
-
-    Args:
-      source: of the parts.
-      manifest: that of the source, perhaps with other dtypes.
-      index: the part.
-      implementation: the one that reduces over the edges.
-
-    Returns:
-      Its arrays, in the shapes of `placed_shapes`.
-
-    Raises:
-      ValueError: the part does not fit its manifest, or an index points outside of its table.
-    """
+    """Reads a part, checks it, and derives the other arrays that an implementation needs."""
     shapes = placed_shapes(manifest, implementation)
     part = listed_part(source, manifest, index, shapes)
     check_indices(part, manifest, index)
@@ -84,20 +60,7 @@ def placed_part(source: PartSource, manifest: Manifest, index: int, implementati
 
 
 def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shapes) -> Arrays:
-    """Reads the arrays of a part that its manifest lists.
-
-    Args:
-      source: of the parts.
-      manifest: that of the source, perhaps with other dtypes.
-      index: the part.
-      shapes: the shapes of the arrays on devices.
-
-    Returns:
-      The arrays, padded.
-
-    Raises:
-      ValueError: an array is missing, too large, or of a type that does not fit.
-    """
+    """Reads the arrays of a part that its manifest lists."""
     part, listed = dict(source.part(index)), manifest.array_shapes()
     found: Arrays = {}
     # An array is let go once it is copied, since mapped pages take memory, too; the largest comes

@@ -97,15 +97,7 @@ class EdgeLengths:
 
 
 def count_lengths(tables: Sequence[CompressedRows], *, whole: bool = False) -> RowLengths:
-    """Counts the lengths of the rows of some tables.
-
-    Args:
-      tables: each with the same number of groups.
-      whole: whether to take all groups of a table as one.
-
-    Returns:
-      The counts.
-    """
+    """Counts the lengths of the rows of some tables."""
     largest = max(int(table.lengths.max(initial=0)) for table in tables)
     keys, per_table = [], 1 if whole else tables[0].num_groups
     for number, table in enumerate(tables):
@@ -122,14 +114,7 @@ def count_lengths(tables: Sequence[CompressedRows], *, whole: bool = False) -> R
 
 
 def stack_lengths(several: Sequence[RowLengths]) -> RowLengths:
-    """Stacks the counts of tables that were counted one by one.
-
-    Args:
-      several: the counts, each of tables with the same number of groups.
-
-    Returns:
-      What `count_lengths` says of all tables together.
-    """
+    """Stacks the counts of tables that were counted one by one."""
     joined = join_lengths(several)
     tables = sum(each.num_tables for each in several)
     return dataclasses.replace(
@@ -138,14 +123,7 @@ def stack_lengths(several: Sequence[RowLengths]) -> RowLengths:
 
 
 def join_lengths(several: Sequence[RowLengths]) -> RowLengths:
-    """Joins several counts into those of one table.
-
-    Args:
-      several: the counts.
-
-    Returns:
-      Their groups, one after the other.
-    """
+    """Joins several counts into those of one table."""
     first = np.cumsum([0, *(each.num_groups for each in several)])
     return RowLengths(
         np.concatenate([x.groups + shift for x, shift in zip(several, first[:-1], strict=True)]),

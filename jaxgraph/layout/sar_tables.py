@@ -13,16 +13,7 @@ __all__ = ["sar_arrays"]
 
 
 def sar_arrays(survey: OrderedParts, part: int, manifest: Manifest) -> Arrays:
-    """The edges that end in a part, by the ring step of their senders, and those that leave it.
-
-    Args:
-      survey: the graph, ordered.
-      part: the part.
-      manifest: the sizes that all parts agree on.
-
-    Returns:
-      The arrays by name, not padded.
-    """
+    """The edges that end in a part, by the ring step of their senders, and those that leave it."""
     arrays = _incoming_arrays(survey, part)
     if survey.num_parts > 1:
         arrays |= _outgoing_arrays(survey, part, manifest)

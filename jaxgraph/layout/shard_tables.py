@@ -82,23 +82,7 @@ def tabulate(
     columns: ColumnRequest | None = None,
     fewest_rows: int = FEWEST_ROWS,
 ) -> PartTables:
-    """Orders the edges of every part and finds the shapes that all parts share.
-
-    Args:
-      graph: the graph.
-      partition: a part for every node.
-      mode: "sar" (edges grouped by the part of their sender) or "domain" (one group).
-      pad_to: a manifest whose shapes to use, so that one compiled program fits both graphs.
-      columns: how to split features by column (mode "p3"); None: features are split by node.
-      fewest_rows: the least number of rows of a part, without `pad_to` and `columns`.
-
-    Returns:
-      A source of the arrays.
-
-    Raises:
-      ValueError: the mode is unknown, the partition is of another graph, the graph does not fit
-        into `pad_to`, or its features cannot be split by column as asked.
-    """
+    """Orders the edges of every part and finds the shapes that all parts share."""
     found = survey(graph, partition, mode)
     if columns is not None:
         if pad_to is not None:

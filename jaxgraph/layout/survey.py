@@ -100,20 +100,7 @@ class Survey:
 
 
 def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
-    """Orders the edges of all parts.
-
-    Args:
-      graph: the graph.
-      partition: a part for every node.
-      mode: "sar" (edges grouped by the part of their sender) or "domain" (one group).
-
-    Returns:
-      The ordered edges.
-
-    Raises:
-      ValueError: the mode is unknown, the partition is of another graph, or the graph is too large
-        for the indices of devices.
-    """
+    """Orders the edges of all parts."""
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
     if not isinstance(partition, Partition):

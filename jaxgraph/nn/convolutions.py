@@ -215,17 +215,7 @@ class _AttentionConv(Module):
         self.edge_kernel = parameters.kernel(rngs, edge_features, width, param_dtype)
 
     def attention_weights(self, shard: Graph | Shard, x: Features) -> jax.Array:
-        """Computes the coefficients alpha_ij of all edges, without dropout.
-
-        Args:
-          shard: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-          x: as for a call.
-
-        Returns:
-          float [slots, heads] (`jaxgraph.parallel.gather_edges` puts them into the graph's order),
-          or for a graph [num_edges, heads] in that order. Together with those of added self-loops
-          they sum to 1 at every receiver.
-        """
+        """Computes the coefficients alpha_ij of all edges, without dropout."""
         params = parameters.values(self)
         stages = type(self)._stages(
             params, negative_slope=self.negative_slope, add_self_loops=self.add_self_loops

@@ -110,16 +110,7 @@ def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Arr
 
 
 def activated(before: Elementwise, y: Any, skip: jax.Array | None) -> Any:
-    """x = before(y) + skip, the output of a layer.
-
-    Args:
-      before: elementwise function, such as an activation.
-      y: float [rows, features], or features before the first convolution.
-      skip: float [rows, features], a residual connection's term, or None.
-
-    Returns:
-      An array, or features, of the kind of y.
-    """
+    """x = before(y) + skip, the output of a layer."""
     y = before(y)
     return y if skip is None else y + skip
 
@@ -134,19 +125,7 @@ def dropped(
     key: jax.Array | None,
     others: tuple[jax.Array, ...],
 ) -> Features:
-    """h = dropout(join(others, before(y) + skip)), the input of a convolution.
-
-    Args:
-      rate: probability of dropping.
-      joins: "cat", "max" or None, as `jumping` of `Stack`.
-      before, y, skip: as of `activated`.
-      shard: the shard of the rows.
-      key: scalar random key; may be None where the rate is 0.
-      others: outputs of other layers, [rows, features].
-
-    Returns:
-      An array, or features, of the kind of y.
-    """
+    """h = dropout(join(others, before(y) + skip)), the input of a convolution."""
     x = activated(before, y, skip)
     if joins == "cat":
         x = jnp.concatenate((*others, x), 1)
@@ -156,18 +135,7 @@ def dropped(
 
 
 def joined_width(jumping: str, widths: Sequence[int]) -> int:
-    """Returns the number of features that `jumping` gives to the last layer.
-
-    Args:
-      jumping: "cat" or "max".
-      widths: features of the joined outputs.
-
-    Returns:
-      The sum of the widths, or their common value.
-
-    Raises:
-      ValueError: the name is unknown, nothing is to join, or the maximum is of different widths.
-    """
+    """Returns the number of features that `jumping` gives to the last layer."""
     if jumping not in ("cat", "max"):
         raise ValueError(f"jumping is {jumping!r}; expected 'cat', 'max' or None")
     if not widths:

@@ -13,11 +13,7 @@ class Module(nnx.Module):
     """A module of Flax NNX without a training mode of its own."""
 
     def train(self, **attributes: Any) -> None:
-        """Refuses to set a mode that no layer would read.
-
-        Raises:
-          ValueError: always.
-        """
+        """Refuses to set a mode that no layer would read."""
         raise ValueError(
             f"{type(self).__name__}.train() would have no effect; expected train=True and a random "
             "key in the call: model(graph, x, key=key, train=True)"

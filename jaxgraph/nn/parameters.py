@@ -62,11 +62,7 @@ def fan_in_kernel(
 
 
 def next_key(rngs: Any) -> jax.Array:
-    """Returns the next key of the parameters' stream.
-
-    Raises:
-      ValueError: `rngs` is no `flax.nnx.Rngs`.
-    """
+    """Returns the next key of the parameters' stream."""
     if not isinstance(rngs, nnx.Rngs):
         raise ValueError(
             f"rngs: got {kind_of(rngs)}; expected flax.nnx.Rngs(seed), such as nnx.Rngs(0), or "
@@ -118,15 +114,7 @@ def values(module: nnx.Module) -> dict[str, jax.Array]:
 
 
 def in_dtype(x: Pytree, dtype: DTypeLike | None) -> Pytree:
-    """Casts floating arrays to the type in which a module computes.
-
-    Args:
-      x: pytree of arrays.
-      dtype: the module's, or None.
-
-    Returns:
-      x with its floating arrays in that type; x itself for None.
-    """
+    """Casts floating arrays to the type in which a module computes."""
     if dtype is None:
         return x
 
@@ -137,18 +125,7 @@ def in_dtype(x: Pytree, dtype: DTypeLike | None) -> Pytree:
 
 
 def checked_dtype(dtype: DTypeLike | None, param_dtype: DTypeLike) -> np.dtype | None:
-    """Returns the type that a module computes in, and checks that of its parameters.
-
-    Args:
-      dtype: a floating type, or None for that of the inputs.
-      param_dtype: a floating type.
-
-    Returns:
-      `dtype` as a NumPy type, or None.
-
-    Raises:
-      ValueError: one of them is no floating type, or float64 without `jax_enable_x64`.
-    """
+    """Returns the type that a module computes in, and checks that of its parameters."""
     for name, given in (("dtype", dtype), ("param_dtype", param_dtype)):
         if given is not None and _is_floating(given):
             _check_held(name, jnp.dtype(given))

@@ -22,14 +22,7 @@ class Convolution(Protocol):
     def __call__(
         self, neighborhood: Any, x: Any, /, *, key: jax.Array | None, train: bool
     ) -> jax.Array:
-        """Returns float [rows, out_features] of x [rows, in_features].
-
-        Args:
-          neighborhood: the neighbourhood to aggregate over, such as a `jaxgraph.parallel.Shard`.
-          x: the features, such as `shard.nodes`.
-          key: scalar random key of this layer, or None.
-          train: whether this is a training pass.
-        """
+        """Returns float [rows, out_features] of x [rows, in_features]."""
         ...
 
 

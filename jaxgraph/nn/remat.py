@@ -110,12 +110,7 @@ def _materialized(facts: Facts) -> tuple[str, ...]:
 
 
 def checked_policies(policy: Policies, num_layers: int) -> tuple[RematPolicy, ...] | None:
-    """Returns one policy for each layer, or None for the defaults.
-
-    Raises:
-      ValueError: the numbers of policies and layers differ.
-      TypeError: one is no `RematPolicy`.
-    """
+    """Returns one policy for each layer, or None for the defaults."""
     if policy is None:
         return None
     policies = (policy,) * num_layers if isinstance(policy, RematPolicy) else policy
@@ -141,20 +136,7 @@ def policies_for(
     train: bool,
     drops: bool,
 ) -> Sequence[RematPolicy]:
-    """Returns the policies of layers in a pass.
-
-    Args:
-      policy: the given policies, or None for the defaults.
-      stacked: the layers.
-      shard: the shard, under `spmd`.
-      x: the first layer's features.
-      dtype: type that layers compute in; None: that of x.
-      train: whether this is a training pass.
-      drops: whether features are dropped.
-
-    Returns:
-      One for each layer.
-    """
+    """Returns the policies of layers in a pass."""
     declared = [declaration(layer.convolution) for layer in stacked]
     if shard.streamed:
         return [RematPolicy()] * len(declared)

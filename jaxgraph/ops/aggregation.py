@@ -66,15 +66,7 @@ def aggregate(
 def aggregation(
     x: jax.Array, weight: jax.Array | None, reduce: str
 ) -> tuple[MessageFn, Reducer, Inputs]:
-    """The message, reducer and inputs of `aggregate`.
-
-    Args:
-      x, weight, reduce: as there.
-
-    Returns:
-      The arguments of `Neighborhood.propagate`. Its result has at least 16 bits and is then rounded
-      to the type of `x`.
-    """
+    """The message, reducer and inputs of `aggregate`."""
     message = sum_message if weight is None else weighted_message
     # Traced with two edges: these messages are the same for any number.
     message, reducer, inputs = REDUCTIONS[reduce].of(message, Inputs((), x, (), weight), 2)

@@ -23,18 +23,7 @@ def check_neighborhood(neighborhood: Any) -> None:
 
 
 def check_rows(neighborhood: Neighborhood, side: str, name: str, values: Any, rest: str) -> None:
-    """Checks an array with one row per sender or receiver.
-
-    Args:
-      neighborhood: the edges.
-      side: "sender" or "receiver".
-      name: name of the argument.
-      values: the argument.
-      rest: the axes after the first, such as "heads, features"; "...": any number of axes.
-
-    Raises:
-      ValueError: it is not a floating-point array of these axes.
-    """
+    """Checks an array with one row per sender or receiver."""
     _check_floating(name, values)
     rows = neighborhood.sender_rows if side == "sender" else neighborhood.receiver_rows
     has_axes = rest == "..." or len(values.shape) == 2 + rest.count(",")
@@ -48,17 +37,7 @@ def check_rows(neighborhood: Neighborhood, side: str, name: str, values: Any, re
 def check_slots(
     neighborhood: Neighborhood, name: str, values: Any, shapes: tuple[tuple[int, ...], ...]
 ) -> None:
-    """Checks an array with one row per edge slot.
-
-    Args:
-      neighborhood: the edges.
-      name: name of the argument.
-      values: the argument.
-      shapes: the shapes that may follow the first axis.
-
-    Raises:
-      ValueError: it is not a floating-point array of such a shape.
-    """
+    """Checks an array with one row per edge slot."""
     _check_floating(name, values)
     expected = [(neighborhood.edge_slots, *rest) for rest in shapes]
     if values.shape not in expected:
@@ -98,20 +77,7 @@ def check_slope(negative_slope: Any) -> None:
 def attention_reducer(
     heads: int, dropout: float, key: jax.Array | None, *, mean_heads: bool = False
 ) -> Softmax:
-    """The reducer of attention with dropout.
-
-    Args:
-      heads: number of heads.
-      dropout: probability with which a coefficient is dropped, in [0, 1).
-      key: typed random key, needed where dropout > 0.
-      mean_heads: whether the mean of the heads is taken.
-
-    Returns:
-      The reducer.
-
-    Raises:
-      ValueError: dropout is no number in [0, 1), or the key is missing or of another kind.
-    """
+    """The reducer of attention with dropout."""
     if not isinstance(dropout, Real) or isinstance(dropout, bool) or not 0 <= dropout < 1:
         raise ValueError(f"dropout is {dropout!r}; expected a number in [0, 1)")
     reducer = HeadMean if mean_heads else Softmax

@@ -60,15 +60,6 @@ class Neighborhood(Protocol):
         """Reduces messages at their receivers.
 
         y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
-
-        Args:
-          message: evaluated on chunks of edges; closes over nothing that needs a gradient.
-          reducer: how messages are combined.
-          inputs: arrays by sender row, receiver row and edge slot.
-          self_loops: whether nodes without an edge to themselves send themselves a message.
-
-        Returns:
-          Pytree of arrays [receiver rows, ...].
         """
         ...
 
@@ -80,17 +71,7 @@ class Neighborhood(Protocol):
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        """Pulls a gradient back through a sum of messages, for ops that state their derivative.
-
-        Args:
-          message, inputs: as for `propagate`.
-          reducer: one whose gradient does not depend on its outputs, such as `Sum`.
-          gradient: gradient of the outputs, [receiver rows, ...].
-          wanted: the inputs whose gradients are computed.
-
-        Returns:
-          `Inputs` of lists of the gradients of floating arrays, zeros where none is wanted.
-        """
+        """Pulls a gradient back through a sum of messages, for ops that state their derivative."""
         ...
 
 
@@ -104,21 +85,7 @@ def reduce_by(
     *,
     self_loops: bool = False,
 ) -> Pytree:
-    """Computes an op that is one reduction of messages.
-
-    Args:
-      implementation: "mosaic_gpu", "cpu" or "xla", used or refused; None: the one that the graph
-        was placed for, and XLA where that has no kernel.
-      op: name of the op.
-      neighborhood, message, reducer, inputs, self_loops: as for `Neighborhood.propagate`.
-
-    Returns:
-      Pytree of arrays [receiver rows, ...].
-
-    Raises:
-      ValueError: no implementation has that name.
-      NotImplementedError: the named one cannot run here, or has no kernel for these messages.
-    """
+    """Computes an op that is one reduction of messages."""
     neighborhood = placed_for(implementation, op, neighborhood, message, reducer, inputs)
     return neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
 
@@ -131,17 +98,7 @@ def placed_for(
     reducer: Reducer,
     inputs: Inputs,
 ) -> N:
-    """The neighbourhood, placed for the implementation that will reduce its messages.
-
-    Args:
-      implementation, op, neighborhood, message, reducer, inputs: as for `reduce_by`.
-
-    Returns:
-      The neighbourhood.
-
-    Raises:
-      ValueError, NotImplementedError: as `reduce_by`.
-    """
+    """The neighbourhood, placed for the implementation that will reduce its messages."""
     if implementation is not None:
         check_name("implementation", implementation, PREFERENCE)
         if reason := unusable(implementation, default_platform()):

@@ -26,14 +26,6 @@ def on_large_pages(tree: Pytree, largest: int) -> Pytree:
     and the first use of a page of 4 KiB takes longer than writing it. A kernel whose result nobody
     reads learns where the allocation starts, and asks Linux where it ends. The kernel does nothing
     before `jaxgraph.process.use_large_pages` is called: the program is the same with and without.
-
-    Args:
-      tree: the inputs of a program, such as its parameters; large arrays are unchanged.
-      largest: bytes of the largest array that the program makes, as far as known; up to 8 MiB this
-        does nothing.
-
-    Returns:
-      The arrays, bit for bit.
     """
     if largest <= _WORTHWHILE:
         return tree

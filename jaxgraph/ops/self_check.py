@@ -139,15 +139,7 @@ class _Case:
 
 
 def check(op: str, function: Callable[..., jax.Array]) -> str:
-    """Compares a function with an op.
-
-    Args:
-      op: name of the op.
-      function: takes the arguments of the op.
-
-    Returns:
-      The line of `jaxgraph.ops.registry.Implementation.check`.
-    """
+    """Compares a function with an op."""
     lines = []
     for case in CASES[op]:
         with (

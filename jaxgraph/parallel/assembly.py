@@ -40,19 +40,7 @@ def assemble(
     implementation: str,
     hosts: int = 1,
 ) -> Shard:
-    """Makes the `Shard` whose leaves are the arrays, whatever they are.
-
-    Args:
-      arrays: by the names of `jaxgraph.layout.placed.placed_shapes`.
-      manifest: of the graph, without counts.
-      axis: of the mesh, or several.
-      prefetch: whether the next part's rows are fetched while the current ones are aggregated.
-      implementation: which kernels reduce over the edges.
-      hosts: over how many hosts the parts are spread.
-
-    Returns:
-      The shard.
-    """
+    """Makes the `Shard` whose leaves are the arrays, whatever they are."""
     names = {field.name for field in dataclasses.fields(Shard)} - _COMPOSED - _STATIC
     plain: dict[str, Any] = {name: arrays.get(name) for name in names}
     if manifest.features is not None:

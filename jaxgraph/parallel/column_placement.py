@@ -17,21 +17,7 @@ __all__ = ["column_request", "mesh_of_columns"]
 def column_request(
     mode: str, options: Mapping[str, Any], node_dtype: np.dtype | None, *, has_target: bool
 ) -> tuple[ColumnRequest | None, str]:
-    """Checks the mode and its options, and returns the request for columns and the schedule.
-
-    Args:
-      mode: "p3", or a schedule for features by node.
-      options: "rest", "topology", "chunks" and "feature_budget" of `jaxgraph.parallel.shard`; None
-        where not given.
-      node_dtype: type in which devices hold features; None: that of the graph.
-      has_target: whether shapes of another graph are to be taken on.
-
-    Returns:
-      How to split features by column, or None: they are not split; and the other layers' schedule.
-
-    Raises:
-      ValueError: the mode is unknown, an option does not belong to it, or is not of its kind.
-    """
+    """Checks the mode and its options, and returns the request for columns and the schedule."""
     given = [name for name, value in options.items() if value is not None]
     if mode != "p3":
         if mode not in MODES:
@@ -53,15 +39,7 @@ def column_request(
 
 
 def mesh_of_columns(mesh: Mesh, schedule: ColumnSchedule) -> Mesh:
-    """Arranges the devices in rows that each hold every slice of the features once.
-
-    Args:
-      mesh: of one axis, or of hosts and their devices.
-      schedule: how features are split.
-
-    Returns:
-      A mesh of one axis where each slice is on one device, else one of two axes.
-    """
+    """Arranges the devices in rows that each hold every slice of the features once."""
     axis, kind = mesh.axis_names[-1], mesh.axis_types[-1]
     if schedule.replicas == 1:
         return Mesh(mesh.devices.reshape(-1), (axis,), axis_types=(kind,))

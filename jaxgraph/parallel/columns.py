@@ -102,17 +102,7 @@ class ColumnTopology:
         rows: Pytree,
         state: Pytree,
     ) -> Pytree:
-        """Folds a function over a chunk, part by part.
-
-        Args:
-          chunk: its index.
-          function: `(column chunk, its rows, state) -> state`.
-          rows: arrays [rows of the chunk in all parts, ...].
-          state: the initial state.
-
-        Returns:
-          The last state.
-        """
+        """Folds a function over a chunk, part by part."""
         edges = _at(self.edges, chunk)
         first, groups = self.first_part(), self.schedule.groups
         if self.schedule.topology == "replicated":

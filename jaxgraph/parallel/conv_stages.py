@@ -83,18 +83,7 @@ class ConvStages:
 
 
 def run_stages(stages: ConvStages, params: Params, neighborhood: Neighborhood, x: Any) -> jax.Array:
-    """Runs all stages of a convolution on a neighbourhood.
-
-    Args:
-      stages: the convolution.
-      params: its parameters.
-      neighborhood: the neighbourhood to aggregate over.
-      x: float [rows, features] of the senders, among which are the receivers; or a pair (senders'
-        rows, receivers' rows).
-
-    Returns:
-      float [receivers, ...].
-    """
+    """Runs all stages of a convolution on a neighbourhood."""
     inputs, own = stage_inputs(stages, params, neighborhood, x)
     outputs = neighborhood.propagate(
         stages.message, stages.reducer, inputs, self_loops=stages.self_loops
@@ -105,14 +94,7 @@ def run_stages(stages: ConvStages, params: Params, neighborhood: Neighborhood, x
 def stage_inputs(
     stages: ConvStages, params: Params, neighborhood: Neighborhood, x: Any
 ) -> tuple[Inputs, Rows]:
-    """Maps the rows of a convolution.
-
-    Args:
-      stages, params, neighborhood, x: as for `run_stages`.
-
-    Returns:
-      The inputs of the messages, and the receivers' rows, which the update reads.
-    """
+    """Maps the rows of a convolution."""
     of_senders, of_receivers = two_ends(x)
     rows = stages.map(params, neighborhood.senders, of_senders)
     if of_receivers is None:

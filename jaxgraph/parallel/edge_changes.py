@@ -19,12 +19,7 @@ __all__ = ["refuse_stale", "with_edge_data"]
 
 
 def refuse_stale(value: Shard) -> None:
-    """Raises ValueError where `dataclasses.replace` changed edge data and left what follows.
-
-    Args:
-      value: a shard as it is made; its `follows_from`, which `dataclasses.replace` copies, has
-        the edge data that its other fields follow from, or is None: they follow from its own.
-    """
+    """Raises ValueError where `dataclasses.replace` changed edge data and left what follows."""
     own = {name: getattr(value, name, None) for name in (*EDGE_DATA, "kept_edges")}
     if value.follows_from is None:
         object.__setattr__(value, "follows_from", own)

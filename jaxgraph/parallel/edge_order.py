@@ -29,18 +29,7 @@ class InEdgeOrder:
         raise NotImplementedError
 
     def by_slot(self, values: Any, name: str = "values") -> jax.Array:
-        """Data of the edges in the order of slots, which `propagate` takes.
-
-        Args:
-          values: [edges, ...].
-          name: the argument that holds them, for messages.
-
-        Returns:
-          [slots, ...].
-
-        Raises:
-          ValueError: the values are not one row for each edge.
-        """
+        """Data of the edges in the order of slots, which `propagate` takes."""
         values, count = jnp.asarray(values), self.slot_of_edge.shape[0]
         if values.shape[:1] != (count,):
             raise ValueError(
@@ -51,11 +40,7 @@ class InEdgeOrder:
         return take_rows(values, self.edge_of_slot)
 
     def by_edge(self, slots: Any) -> jax.Array:
-        """Values [slots, ...] in the order in which the edges were given, [edges, ...].
-
-        Raises:
-          ValueError: the values are not one row for each slot.
-        """
+        """Values [slots, ...] in the order in which the edges were given, [edges, ...]."""
         slots = jnp.asarray(slots)
         if slots.shape[:1] != (self.edge_slots,):
             raise ValueError(

@@ -183,20 +183,7 @@ def send_rows(
     *,
     hop: jax.Array | int | None = None,
 ) -> Pytree:
-    """Sends rows to the partner of one step and returns the received rows.
-
-    Args:
-      shard: the shard, for its mesh and kernels.
-      route: pairs and sizes.
-      table: the rows of `tree` to send; None: its first rows, in order.
-      tree: arrays [rows, ...].
-      step: of the table, from 1, static or traced.
-      hop: step of the route, static or traced, the same on every device; None: that of the table.
-      after: int32 [] of value 0; added to the row numbers, it makes the message wait for it.
-
-    Returns:
-      Arrays [route.rows, ...]; rows after the last one received are zero.
-    """
+    """Sends rows to the partner of one step and returns the received rows."""
     leaves, structure = jax.tree.flatten(tree)
     bundles = _bundles(leaves)
     first = 0 if table is None else entry_at(table.ptr, step - 1)
@@ -278,15 +265,7 @@ def _bundles(leaves: list[jax.Array]) -> list[list[int]]:
 
 
 def resized(leaf: jax.Array, rows: int) -> jax.Array:
-    """Returns the first rows of an array, padded with zeros.
-
-    Args:
-      leaf: [some rows, ...].
-      rows: their number.
-
-    Returns:
-      [rows, ...].
-    """
+    """Returns the first rows of an array, padded with zeros."""
     if leaf.shape[0] >= rows:
         return leaf[:rows]
     return jnp.pad(leaf, ((0, rows - leaf.shape[0]), *((0, 0),) * (leaf.ndim - 1)))

@@ -55,15 +55,7 @@ class FeatureColumns:
 
 
 def gather_columns(columns: FeatureColumns, axis: str) -> jax.Array:
-    """All columns of the own nodes; moves features, which layers on columns do not.
-
-    Args:
-      columns: this device's columns, of the parts of its row of devices.
-      axis: the mesh axis over which the columns are split.
-
-    Returns:
-      float [rows, num_features].
-    """
+    """All columns of the own nodes; moves features, which layers on columns do not."""
     rows = lax.all_to_all(columns.values, axis, split_axis=0, concat_axis=1, tiled=True)
     width, (fewer, longer) = columns.values.shape[1], divmod(columns.num_features, columns.groups)
     counts = fewer + (np.arange(columns.groups) < longer)

@@ -45,18 +45,7 @@ def has_edge(edges: EdgeGroups) -> jax.Array:
 def sum_of_kept(
     keep: jax.Array, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool
 ) -> tuple[MessageFn, Reducer, Inputs]:
-    """The sum of messages along the edges that are kept, as one along all edges.
-
-    Args:
-      keep: bool [slots].
-      message, reducer, inputs, self_loops: as for `Shard.propagate`.
-
-    Returns:
-      Message, reducer and inputs.
-
-    Raises:
-      ValueError: the reducer is no sum, or loops are added to it, which have no edge.
-    """
+    """The sum of messages along the edges that are kept, as one along all edges."""
     if isinstance(reducer, Softmax):
         refuse_dropped_edges(
             "attention", "pass dropout= to its layer, which drops by edge and head"
@@ -78,11 +67,7 @@ def sum_of_kept(
 
 
 def check_all_edges(shard: Any) -> None:
-    """Raises ValueError for a shard that lacks edges, before columns of features are aggregated.
-
-    Args:
-      shard: the shard of a graph in mode "p3".
-    """
+    """Raises ValueError for a shard that lacks edges, before columns of features are aggregated."""
     if shard.kept_edges is not None:
         refuse_dropped_edges(
             "an aggregation of features that are split by column",
@@ -91,12 +76,7 @@ def check_all_edges(shard: Any) -> None:
 
 
 def refuse_dropped_edges(what: str, instead: str) -> NoReturn:
-    """Raises ValueError for a function that runs over all edges of a shard that lacks some.
-
-    Args:
-      what: the function.
-      instead: what to do.
-    """
+    """Raises ValueError for a function that runs over all edges of a shard that lacks some."""
     raise ValueError(
         f"{what} runs over all edges, and jaxgraph.layers.dropout_edge has dropped some of this "
         f"shard's; it is for layers that sum or average messages: {instead}. Or draw "

@@ -32,14 +32,7 @@ def storing_given(manifest: Manifest, graph: Graph) -> Manifest:
 
 
 def check_held(graph: Graph) -> None:
-    """Checks that devices can hold the named arrays of a graph; computes nothing on them.
-
-    Args:
-      graph: the graph.
-
-    Raises:
-      ValueError: a value is too large for the type that JAX holds.
-    """
+    """Checks that devices can hold the named arrays of a graph; computes nothing on them."""
     for field in ("node_data", "edge_data"):
         for name, values in getattr(graph, field).items():
             held = jax.dtypes.canonicalize_dtype(values.dtype)

@@ -95,11 +95,7 @@ class NodeTable:
 
     @property
     def in_degree(self) -> jax.Array:
-        """float32 [rows], edges that enter a node, in the whole graph.
-
-        Raises:
-          ValueError: the nodes are the senders of a block, which knows the edges that leave them.
-        """
+        """float32 [rows], edges that enter a node, in the whole graph."""
         if self.entering is None:
             raise ValueError(
                 "the senders of a block have no in_degree: the block holds the edges that leave "
@@ -122,15 +118,7 @@ class NodeTable:
 
 
 def masked_rows(nodes: Nodes, values: Any) -> Any:
-    """`values` [rows, ...] with zeros in the rows of padding.
-
-    Args:
-      nodes: says which rows are padding.
-      values: an array of any type, or sparse features, which have no values there.
-
-    Returns:
-      Like `values`.
-    """
+    """`values` [rows, ...] with zeros in the rows of padding."""
     if isinstance(values, SparseFeatures):
         return values
     # The mask makes values vary over the devices that do not yet, as `sum` demands.
@@ -239,18 +227,7 @@ class OfOneBlock:
 
 
 def two_ends(x: Any) -> tuple[Any, Any]:
-    """Splits a layer's input into the senders' rows and the receivers' rows.
-
-    Args:
-      x: rows of the senders, among which are those of the receivers; or a pair (rows of the
-        senders, rows of the receivers).
-
-    Returns:
-      The senders' rows, and the receivers' or None: they are among the senders'.
-
-    Raises:
-      ValueError: a tuple of another length, or a list.
-    """
+    """Splits a layer's input into the senders' rows and the receivers' rows."""
     if isinstance(x, list):
         raise ValueError(
             "x is a list; expected an array, or a tuple (senders' rows, receivers' rows)"
@@ -266,27 +243,12 @@ def two_ends(x: Any) -> tuple[Any, Any]:
 
 
 def is_graph(value: Any) -> bool:
-    """Returns True for a whole graph, for modules that import no graph.
-
-    Args:
-      value: anything.
-
-    Returns:
-      Whether it is a `jaxgraph.Graph`.
-    """
+    """Returns True for a whole graph, for modules that import no graph."""
     return isinstance(value, Graph)
 
 
 def check_neighborhood(neighborhood: Any) -> None:
-    """Checks that a layer is called on a neighbourhood.
-
-    Args:
-      neighborhood: the first argument of the layer.
-
-    Raises:
-      ValueError: it is a whole graph, a sharded graph outside of `spmd`, an array, or no
-        neighbourhood.
-    """
+    """Checks that a layer is called on a neighbourhood."""
     # A ShardedGraph: its module imports this one.
     if is_graph(neighborhood) or hasattr(neighborhood, "shards"):
         place = "Place the graph first, sharded = jaxgraph.parallel.shard(graph, None, "
@@ -315,14 +277,7 @@ def check_neighborhood(neighborhood: Any) -> None:
 
 
 def check_nodes(nodes: Any) -> None:
-    """Checks that a function of rows alone is called on a table of nodes.
-
-    Args:
-      nodes: the first argument.
-
-    Raises:
-      ValueError: it is a neighbourhood of two tables, or as `check_neighborhood`.
-    """
+    """Checks that a function of rows alone is called on a table of nodes."""
     check_neighborhood(nodes)
     if not hasattr(nodes, "mask_rows"):
         raise ValueError(

@@ -62,18 +62,7 @@ def _is_object(part: Any) -> bool:
 
 
 def split_objects(arguments: Pytree) -> tuple[Pytree, tuple[Any, ...], Objects | None]:
-    """Splits the NNX objects among arguments.
-
-    Args:
-      arguments: pytree with modules, optimizers or random streams, which may share variables.
-
-    Returns:
-      The arguments with a mark in the place of every object, the objects, and the split objects
-      (None if there are none).
-
-    Raises:
-      ValueError: a module among them takes statistics or draws masks per device.
-    """
+    """Splits the NNX objects among arguments."""
     leaves, structure = jax.tree.flatten(arguments, is_leaf=_is_object)
     found: dict[int, Any] = {id(leaf): leaf for leaf in leaves if _is_object(leaf)}
     if not found:
@@ -92,15 +81,6 @@ def on_mesh(objects: Objects, mesh: Mesh, *, abstract: bool = False) -> tuple[Ob
 
     Otherwise JAX would compile one program for variables on one device, and another for those on a
     mesh.
-
-    Args:
-      objects: the objects, split.
-      mesh: the mesh of the graphs that they are used with.
-      abstract: whether to return shapes instead of arrays, to compile a program without running it.
-
-    Returns:
-      The placed objects, and whether any array moved. With several processes: the objects as they
-      are.
     """
     if jax.process_count() > 1:
         return objects, False
@@ -126,10 +106,6 @@ def store_placed(objects: Sequence[Any], state: Any) -> None:
 
     Values do not change. Inside a JAX transformation, objects from outside stay as they are: the
     placed values belong to the transformation.
-
-    Args:
-      objects: those that were split.
-      state: their state on the mesh.
     """
     # NNX refuses to write to objects from outside of a transformation.
     with suppress(TraceContextError):
@@ -137,15 +113,7 @@ def store_placed(objects: Sequence[Any], state: Any) -> None:
 
 
 def merge_objects(arguments: Pytree, objects: Sequence[Any]) -> Pytree:
-    """Puts objects in the places of the marks of `split_objects`, or of `mark_objects`.
-
-    Args:
-      arguments: pytree with marks.
-      objects: the objects, by the index of their mark.
-
-    Returns:
-      The pytree with the objects.
-    """
+    """Puts objects in the places of the marks of `split_objects`, or of `mark_objects`."""
     return jax.tree.map(
         lambda part: objects[part.index] if isinstance(part, _Mark) else part,
         arguments,
@@ -154,29 +122,13 @@ def merge_objects(arguments: Pytree, objects: Sequence[Any]) -> Pytree:
 
 
 def mark_objects(outputs: Pytree, objects: Sequence[Any]) -> Pytree:
-    """Puts marks in the places of objects that were among the arguments.
-
-    Args:
-      outputs: pytree that may hold some of the objects.
-      objects: the objects, by the index of their mark.
-
-    Returns:
-      The pytree with marks.
-    """
+    """Puts marks in the places of objects that were among the arguments."""
     places = {id(each): _Mark(i) for i, each in enumerate(objects)}
     return jax.tree.map(lambda part: places.get(id(part), part), outputs, is_leaf=_is_object)
 
 
 def refuse_local_modules(model: Any) -> None:
-    """Refuses modules of Flax whose result would depend on the number of devices.
-
-    Args:
-      model: an NNX object.
-
-    Raises:
-      ValueError: it holds `nnx.BatchNorm` in training, whose statistics are of one device's rows,
-        or `nnx.Dropout` in training, which draws by the position of a row on its device.
-    """
+    """Refuses modules of Flax whose result would depend on the number of devices."""
     for path, module in nnx.iter_graph(model):
         where = ".".join(map(str, path)) or "the module"
         if isinstance(module, nnx.BatchNorm) and not module.use_running_average:
@@ -195,14 +147,7 @@ def refuse_local_modules(model: Any) -> None:
 
 
 def values_of(state: Any) -> list[tuple[tuple[Any, ...], Any, Any]]:
-    """Lists the variables of a state.
-
-    Args:
-      state: of `nnx.split`.
-
-    Returns:
-      Path, variable and value of each.
-    """
+    """Lists the variables of a state."""
     return [
         (path, leaf, leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf)
         for path, leaf in nnx.to_flat_state(state)
@@ -215,20 +160,7 @@ def changes(
     objects: Sequence[Any],
     splits: list[bool],
 ) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Finds the values that a function wrote to objects, by the index of the variable.
-
-    Args:
-      before: `values_of` the state that the objects were merged from.
-      graphdef: their structure then.
-      objects: the objects after the call.
-      splits: for each variable, whether its rows are split over the devices.
-
-    Returns:
-      New values of variables that are the same on every device, and of those that are split.
-
-    Raises:
-      ValueError: the objects have another structure, or a variable would differ between devices.
-    """
+    """Finds the values that a function wrote to objects, by the index of the variable."""
     now, state = nnx.split(tuple(objects))
     found = values_of(state)
     if now != graphdef or [path for path, *_ in found] != [path for path, *_ in before]:
@@ -256,13 +188,7 @@ def changes(
 
 
 def write_back(objects: Sequence[Any], state: Any, new: dict[int, Any]) -> None:
-    """Writes new values to the variables of objects.
-
-    Args:
-      objects: those that were split.
-      state: their state then.
-      new: values by the index of the variable.
-    """
+    """Writes new values to the variables of objects."""
     if not new:
         return
     flat = values_of(state)

@@ -122,19 +122,7 @@ class PartAlone:
 
 
 def part_alone(sharded: ShardedGraph, part: int, device: Any = None) -> PartAlone:
-    """Takes one part out of a sharded graph.
-
-    Args:
-      sharded: the graph, in mode "sar" or "domain", all of whose parts are in this process.
-      part: its index.
-      device: where to put it; None: the device that holds it.
-
-    Returns:
-      The part, on that device.
-
-    Raises:
-      ValueError: there is no such part, features are split by column, or parts are elsewhere.
-    """
+    """Takes one part out of a sharded graph."""
     check_sharded(sharded, "part_alone(sharded, part)")
     is_integer = isinstance(part, int | np.integer) and not isinstance(part, bool)
     if not is_integer or not 0 <= part < sharded.num_parts:

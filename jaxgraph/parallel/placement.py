@@ -357,13 +357,7 @@ def on_mesh(
 
 
 def check_sharded(value: Any, function: str, *, may_stream: bool = False) -> None:
-    """Raises ValueError unless a value is a sharded graph.
-
-    Args:
-      value: anything.
-      function: the name of the function that was called, with the order of its arguments.
-      may_stream: whether its parts may wait on the host.
-    """
+    """Raises ValueError unless a value is a sharded graph."""
     if not isinstance(value, ShardedGraph):
         raise ValueError(
             f"{function}: got {kind_of(value)} for the sharded graph; expected the result of "

@@ -250,20 +250,7 @@ def reduce_messages(
     *,
     self_loops: bool = False,
 ) -> Pytree:
-    """Reduces `message(params, sender, receiver, edge)` at the receivers by a named reduction.
-
-    Args:
-      neighborhood: the neighbourhood to aggregate over.
-      message, inputs, self_loops: as for `Neighborhood.propagate`.
-      reduce: "sum", "mean", "max" or "min".
-      chunk: number of edges with which the message is traced.
-
-    Returns:
-      Pytree of arrays [rows, ...].
-
-    Raises:
-      TypeError: the reduction does not take messages of this type.
-    """
+    """Reduces `message(params, sender, receiver, edge)` at the receivers by a named reduction."""
     reduction = REDUCTIONS[reduce]
     reduction.check_types(message_shapes(message, inputs, chunk))
     message, reducer, inputs = reduction.of(message, inputs, chunk)
@@ -293,19 +280,7 @@ def aggregate_derived(
     keep: bool,
     self_loops: bool = False,
 ) -> Pytree:
-    """Reduces messages made from `make(given, late)`, which the backward recomputes.
-
-    Args:
-      shard: the shard of a graph on one device or in mode "sar", under `spmd`.
-      message, reducer, self_loops: as for `Shard.propagate`.
-      make, given, late, keep: as for `jaxgraph.ops.core.derived.propagate_derived`.
-
-    Returns:
-      Pytree of arrays [rows, ...].
-
-    Raises:
-      ValueError: the shard is of another mode, see `reads_own_rows`.
-    """
+    """Reduces messages made from `make(given, late)`, which the backward recomputes."""
     if not reads_own_rows(shard):
         raise ValueError(
             f"DerivedFeatures hold own rows only, and in mode {shard.manifest.mode!r} with "

@@ -21,14 +21,7 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def representation(sharded: ShardedGraph) -> str:
-    """Describes a sharded graph in at most ten lines; computes nothing.
-
-    Args:
-      sharded: the graph; its leaves may be abstract, traced or of any other kind.
-
-    Returns:
-      Size and mode, then parts, data of nodes and edges, and bytes per device.
-    """
+    """Describes a sharded graph in at most ten lines; computes nothing."""
     manifest, shards = sharded.shards.manifest, sharded.shards
     graph, streamed = "of unknown size", sharded.is_streamed
     # Of a streamed graph, `shards` has the shapes of one part on each device.

@@ -57,14 +57,7 @@ class RewritingReport:
 
 
 def report_of(found: Rewritten) -> RewritingReport:
-    """Describes the rewriting of a message function.
-
-    Args:
-      found: the result of `jaxgraph.ops.core.rewriting.rewrite.rewritten`.
-
-    Returns:
-      The report.
-    """
+    """Describes the rewriting of a message function."""
     at_edges = [step for step in found.remaining if costs(step)]
     return RewritingReport(
         {each.end: _names(list(each.steps)) for each in found.moved},

@@ -160,12 +160,7 @@ _product.defvjp(_forward, _backward)
 
 
 def refuse_sparse(x: Any, purpose: str) -> None:
-    """Raises TypeError for sparse features, or columns of some, where dense rows are needed.
-
-    Args:
-      x: anything.
-      purpose: the operation that needs the rows, the subject of the message.
-    """
+    """Raises TypeError for sparse features, or columns of some, where dense rows are needed."""
     if isinstance(getattr(x, "values", x), SparseFeatures):
         raise TypeError(
             f"{purpose} needs dense rows, but x is SparseFeatures (the non-zeros of the nodes' "

@@ -393,15 +393,7 @@ def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
 
 
 def local_rows(values: jax.Array, sharded: ShardedGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Returns this process's rows of an output of kind "rows", with their node ids.
-
-    Args:
-      values: [parts * rows, ...].
-      sharded: the graph.
-
-    Returns:
-      int64 [own nodes] and [own nodes, ...].
-    """
+    """Returns this process's rows of an output of kind "rows", with their node ids."""
 
     def local(array: jax.Array) -> np.ndarray:
         pieces = sorted(array.addressable_shards, key=lambda piece: piece.index[0].start or 0)
@@ -447,16 +439,7 @@ def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
 
 
 def in_order(ids: np.ndarray, rows: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Brings rows of nodes into the graph's order.
-
-    Args:
-      ids: int [nodes], their ids.
-      rows: [nodes, ...].
-      num_nodes: nodes of the graph.
-
-    Returns:
-      [num_nodes, ...], 0 for nodes that are not listed.
-    """
+    """Brings rows of nodes into the graph's order."""
     gathered = np.zeros((num_nodes, *rows.shape[1:]), rows.dtype)
     gathered[ids] = rows
     return gathered

@@ -74,14 +74,7 @@ _SHARDED: weakref.WeakKeyDictionary[Graph, dict[_Place, ShardedGraph]] = weakref
 
 
 def sharded_on_one(graph: Graph) -> ShardedGraph:
-    """Shards a graph over a mesh of JAX's default device; once, for as long as the graph lives.
-
-    Args:
-      graph: on the host.
-
-    Returns:
-      The sharded graph.
-    """
+    """Shards a graph over a mesh of JAX's default device; once, for as long as the graph lives."""
     placed, place = _SHARDED.setdefault(graph, {}), _default_place()
     if place not in placed:
         placed[place] = shard_graph(graph, None, Mesh([place[0]], "graph"))
@@ -89,14 +82,7 @@ def sharded_on_one(graph: Graph) -> ShardedGraph:
 
 
 def on_whole_graph(graph: Graph) -> WholeGraph:
-    """Places a graph on JAX's default device; once, for as long as the graph lives.
-
-    Args:
-      graph: on the host.
-
-    Returns:
-      The graph on the device.
-    """
+    """Places a graph on JAX's default device; once, for as long as the graph lives."""
     placed, place = _PLACED.setdefault(graph, {}), _default_place()
     if place not in placed:
         # Also within jax.jit and jax.grad, whose program takes the arrays as constants.
@@ -113,20 +99,7 @@ def _default_place() -> _Place:
 
 
 def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
-    """Returns the neighbourhood that a layer runs on: a graph is placed on one device.
-
-    Args:
-      value: a neighbourhood, or a graph.
-      x: pytree of arrays with a row for each node, beside a graph of JAX, NumPy or scipy.sparse;
-        of the last, `graph.nodes` is placed with the graph, any other matrix in every call.
-
-    Returns:
-      The neighbourhood, and x.
-
-    Raises:
-      ValueError: the first argument is neither, rows of a shard were passed with a graph, or x is
-        a sparse matrix of JAX.
-    """
+    """Returns the neighbourhood that a layer runs on: a graph is placed on one device."""
     if not isinstance(value, Graph):
         check_neighborhood(value)
         _refuse_sparse_of_jax(x)
@@ -147,11 +120,7 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
 
 
 def nodes_on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
-    """The table of nodes that a function of rows acts on, and the rows; as `on_device`.
-
-    Raises:
-      ValueError: as `on_device`, or a neighbourhood of two tables.
-    """
+    """The table of nodes that a function of rows acts on, and the rows; as `on_device`."""
     if not isinstance(value, Graph):
         check_nodes(value)
     return on_device(value, x)

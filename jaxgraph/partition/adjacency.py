@@ -33,14 +33,7 @@ class Adjacency:
         return int(self.starts.shape[0]) - 1
 
     def rows(self, nodes: np.ndarray) -> Adjacency:
-        """Returns the neighbours of some nodes, as rows in the order of ``nodes``.
-
-        Args:
-            nodes: int [n], node ids.
-
-        Returns:
-            An ``Adjacency`` of n rows, with neighbours by their ids in the whole graph.
-        """
+        """Returns the neighbours of some nodes, as rows in the order of ``nodes``."""
         lengths = self.starts[nodes + 1] - self.starts[nodes]
         starts = np.concatenate([[0], np.cumsum(lengths)])
         shift = np.repeat(self.starts[nodes] - starts[:-1], lengths)
@@ -48,16 +41,7 @@ class Adjacency:
 
 
 def undirected_adjacency(senders: np.ndarray, receivers: np.ndarray, num_nodes: int) -> Adjacency:
-    """Makes the adjacency of the undirected graph, without self-loops and repeated edges.
-
-    Args:
-        senders: int [num_edges].
-        receivers: int [num_edges].
-        num_nodes: number of nodes.
-
-    Returns:
-        The adjacency, neighbours in ascending order.
-    """
+    """Makes the adjacency of the undirected graph, without self-loops and repeated edges."""
     proper = senders != receivers
     rows, columns = receivers[proper], senders[proper]
     # Boolean entries: repeated ones merge to True, where a sum of integers could wrap to zero.

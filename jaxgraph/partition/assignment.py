@@ -91,17 +91,7 @@ class Partition:
 
 
 def checked_num_parts(num_parts: int) -> int:
-    """Returns num_parts as an int.
-
-    Args:
-        num_parts: number of parts; a Python or NumPy integer.
-
-    Returns:
-        The same number.
-
-    Raises:
-        ValueError: it is not an integer, or is below 1.
-    """
+    """Returns num_parts as an int."""
     if isinstance(num_parts, bool) or not isinstance(num_parts, int | np.integer):
         raise ValueError(
             f"num_parts: got {num_parts!r} of type {type(num_parts).__name__}; expected an integer."

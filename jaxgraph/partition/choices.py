@@ -12,19 +12,7 @@ __all__ = ["checked_choice"]
 
 
 def checked_choice(argument: str, name: str, names: Sequence[str]) -> str:
-    """Returns a name that is one of the names.
-
-    Args:
-        argument: the name of the argument.
-        name: the given name.
-        names: the allowed names.
-
-    Returns:
-        ``name``.
-
-    Raises:
-        ValueError: it is not one of them.
-    """
+    """Returns a name that is one of the names."""
     if name in names:
         return name
     near = difflib.get_close_matches(str(name).lower(), names, n=1)

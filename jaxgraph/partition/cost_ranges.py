@@ -33,15 +33,6 @@ def cheapest_ranges(
     """Cuts each of some orders by ``cost_ranges``, and keeps that with the cheapest slowest part.
 
     The costs that are compared are whole: with room for halo rows, which no range has by itself.
-
-    Args:
-        graph: the graph.
-        node_cost: the cost of parts, of the nodes of the graph.
-        ranks: at least one; int [num_nodes], the place of each node, or None: the graph's order.
-        num_parts: at most num_nodes.
-
-    Returns:
-        int32 [num_nodes], the part of each node; and the rank whose ranges these are.
     """
     found = []
     for rank in ranks:
@@ -71,15 +62,6 @@ def cost_ranges(
     the interval is 0.2% of the cost. The result is the best, to this precision, if no range costs
     more than one that contains it, which holds if a halo row costs no more than a node. It is never
     worse than the ranges that ignore the halo.
-
-    Args:
-        graph: the graph.
-        node_cost: the cost of parts, of the nodes of the graph.
-        by_rank: int [num_nodes], the nodes in the order that is cut: a permutation.
-        num_parts: P, at most num_nodes.
-
-    Returns:
-        int64 [P + 1], the splitting points b, positions in the order.
 
     References:
         ROC, section 4.2.

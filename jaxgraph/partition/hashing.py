@@ -24,14 +24,6 @@ def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray
     parts of its old nodes. Parts are equal in expectation only; with few nodes per part some may be
     empty.
 
-    Args:
-        num_nodes: number of nodes.
-        num_parts: number of parts.
-        seed: any integer; different seeds give independent assignments.
-
-    Returns:
-        int32 [num_nodes], the part of each node.
-
     References:
         P3: Distributed Deep Graph Learning at Scale, section 3.1; the mixing function is that of
         Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
@@ -42,16 +34,7 @@ def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray
 
 
 def random_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray:
-    """Deals the nodes, shuffled, to the parts in turn.
-
-    Args:
-        num_nodes: number of nodes.
-        num_parts: number of parts.
-        seed: any integer.
-
-    Returns:
-        int32 [num_nodes], the part of each node; part sizes differ by at most one.
-    """
+    """Deals the nodes, shuffled, to the parts in turn."""
     dealt = np.arange(num_nodes, dtype=np.int32) % np.int32(num_parts)
     np.random.default_rng(seed % 2**64).shuffle(dealt)
     return dealt

@@ -39,25 +39,6 @@ def locality_rank(
 ) -> np.ndarray:
     """Numbers the nodes of a graph so that neighbours have near numbers.
 
-    Args:
-        graph: the graph; directions, self-loops and repeated edges affect degrees only.
-        order: "rcm", reverse Cuthill-McKee: level by level of a search from a node of low degree;
-            "degree", by descending number of edge ends, so that the rows read most are
-            together; "metis", by the parts of a cut into groups of at most about 1500 nodes, which
-            finds communities and takes longest, and by degree inside a group, so that consecutive
-            rows have about equal lengths.
-        seed: seed of METIS, from 0 to 2**32 - 1.
-        num_parts: parts that will be ranges of the order. The groups of METIS are then 16 per part
-            at least, with about equally many nodes and equally many edges: left to itself, METIS
-            gathers nodes of high degree in a few groups. None: the order is not cut.
-
-    Returns:
-        int32 [num_nodes], the rank of each node: a permutation.
-
-    Raises:
-        ValueError: the order is unknown, the seed out of range, or num_parts no positive integer.
-        RuntimeError: METIS crashed, failed, or did not end in time.
-
     References:
         Cuthill and McKee, "Reducing the bandwidth of sparse symmetric matrices", 1969; Karypis and
         Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs", 1998.

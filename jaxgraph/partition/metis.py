@@ -58,24 +58,6 @@ def metis_assignment(
     enough for that (rounded up to whole nodes); with "edges" and "labels" also at most 1.10 times
     the mean number of nodes, where the graph allows both. The same arguments give the same
     partition.
-
-    Args:
-        graph: the graph; directions, self-loops and repeated edges do not affect the cut.
-        num_parts: number of parts, at most the number of nodes.
-        seed: at least 0.
-        balance: "nodes"; "edges", counted at the receiver's part; or "labels", nodes of the
-            training mask.
-        objective: "cut", the number of edges between parts; or "volume", the number of (node,
-            other part) pairs with an edge between them, which are the rows to send.
-        timeout_seconds: the time after which METIS counts as hung; None: a generous one for the
-            size of the graph.
-
-    Returns:
-        int32 [num_nodes], the part of each node.
-
-    Raises:
-        ValueError: balance is "labels" and the graph has no training mask.
-        RuntimeError: METIS crashed, failed, or did not end in time.
     """
     combined, wanted = _weights(graph, balance)
     if num_parts == 1:

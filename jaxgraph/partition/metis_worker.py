@@ -24,9 +24,6 @@ def main(folder: Path) -> None:
     Reads ``starts.npy`` [num_nodes + 1], ``neighbours.npy`` [starts[-1]], ``weights.npy``
     [num_nodes] (all of integers) and ``settings.json`` (num_parts, seed, objective, recursive,
     attempts); writes ``assignment.npy``, int32 [num_nodes].
-
-    Args:
-        folder: the folder of the files.
     """
     import pymetis
 

@@ -90,15 +90,7 @@ class NodeCost:
         return self.per_halo_row > 0 or bool(self.misses)
 
     def of_parts(self, assignment: np.ndarray, halo_pairs: np.ndarray) -> np.ndarray:
-        """Evaluates the cost of every part.
-
-        Args:
-            assignment: int [num_nodes], the part of each node.
-            halo_pairs: int [parts, parts], the nodes of part q that send to part p, at [p, q].
-
-        Returns:
-            float64 [parts].
-        """
+        """Evaluates the cost of every part."""
         parts, halo_rows = len(halo_pairs), halo_pairs.sum(axis=1)
         nodes = np.bincount(assignment, minlength=parts)
         fixed = self.per_part + self.per_padded_row * nodes.max()
@@ -111,19 +103,7 @@ class NodeCost:
 
 
 def checked_node_cost(node_cost: ArrayLike | NodeCost | None, num_nodes: int) -> NodeCost:
-    """Returns a given cost as a ``NodeCost`` of this many nodes.
-
-    Args:
-        node_cost: a ``NodeCost``, or float [num_nodes], which is its ``per_node``.
-        num_nodes: nodes of the graph.
-
-    Returns:
-        The cost.
-
-    Raises:
-        ValueError: there is none, it has another length, or is no vector of numbers, negative or
-            not finite.
-    """
+    """Returns a given cost as a ``NodeCost`` of this many nodes."""
     if node_cost is None:
         raise ValueError(
             "node_cost: method='cost' needs the cost of every node; pass float [num_nodes], such "

@@ -19,16 +19,6 @@ def balanced_ranges(costs: np.ndarray, num_parts: int) -> np.ndarray:
     Part i is [b_i, b_{i+1}), where b_i is the splitting point whose prefix sum is nearest to
     i / num_parts of the total; so no part costs more than total / num_parts + max(costs).
 
-    Args:
-        costs: int or float [num_nodes], the cost of each node, not negative.
-        num_parts: number of parts, at most num_nodes.
-
-    Returns:
-        int64 [num_parts + 1], the splitting points b; b[0] = 0 and b[num_parts] = num_nodes.
-
-    Raises:
-        ValueError: a cost is negative or not finite, or there are more parts than nodes.
-
     References:
         ROC, "Improving the Accuracy, Scalability, and Performance of Graph Neural Networks with
         Roc", section 4.2.
@@ -53,13 +43,6 @@ def balanced_ranges(costs: np.ndarray, num_parts: int) -> np.ndarray:
 def equal_vertices_assignment(num_nodes: int, num_parts: int) -> np.ndarray:
     """Assigns contiguous ranges of nodes whose sizes differ by at most one.
 
-    Args:
-        num_nodes: number of nodes.
-        num_parts: number of parts, at most num_nodes.
-
-    Returns:
-        int32 [num_nodes], the part of each node.
-
     References:
         NeuGraph, section 3.1 (vertex chunks of equal size); ROC, section 7.6.
     """
@@ -68,14 +51,6 @@ def equal_vertices_assignment(num_nodes: int, num_parts: int) -> np.ndarray:
 
 def equal_edges_assignment(in_degrees: np.ndarray, num_parts: int) -> np.ndarray:
     """Assigns contiguous ranges of nodes that about equally many edges enter.
-
-    Args:
-        in_degrees: int [num_nodes], the number of edges that enter each node.
-        num_parts: number of parts, at most num_nodes.
-
-    Returns:
-        int32 [num_nodes], the part of each node; no part has more than
-        num_edges / num_parts + max(in_degrees) edges.
 
     References:
         ROC, section 4.2, with the in-degree as the cost of a node.

@@ -22,16 +22,7 @@ _MAX_ROUNDS = 100
 
 
 def fill_empty_parts(assignment: np.ndarray, num_parts: int, adjacency: Adjacency) -> np.ndarray:
-    """Gives every empty part the node with the fewest neighbours of the largest part.
-
-    Args:
-        assignment: int32 [num_nodes].
-        num_parts: number of parts, at most num_nodes.
-        adjacency: the undirected graph.
-
-    Returns:
-        int32 [num_nodes], without empty parts.
-    """
+    """Gives every empty part the node with the fewest neighbours of the largest part."""
     filled = assignment.copy()
     counts = np.bincount(filled, minlength=num_parts)
     degrees = np.diff(adjacency.starts)
@@ -56,16 +47,6 @@ def rebalance(
     A part over a limit gives up the nodes that cost the fewest cut edges per weight; a part takes
     nodes only while it stays within every limit, and none gives its last node. So a load within its
     limit stays within it, and no excess grows.
-
-    Args:
-        assignment: int32 [num_nodes].
-        num_parts: number of parts.
-        adjacency: the undirected graph.
-        weights: int64 [num_weights, num_nodes], not negative.
-        limits: int64 [num_weights], the most that a part should hold of each weight.
-
-    Returns:
-        int32 [num_nodes].
     """
     balanced = assignment.copy()
     for _ in range(_MAX_ROUNDS):
@@ -203,15 +184,7 @@ def _within_room(round_: _Round, moves: _Moves) -> _Moves:
 
 
 def _running_sums(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Cumulative sums that start again with each group.
-
-    Args:
-        groups: int [n], sorted.
-        values: int64 [num_weights, n].
-
-    Returns:
-        int64 [num_weights, n], inclusive.
-    """
+    """Cumulative sums that start again with each group."""
     totals = np.cumsum(values, axis=1)
     starts = np.searchsorted(groups, groups)
     return totals - totals[:, starts] + values[:, starts]

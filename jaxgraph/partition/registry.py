@@ -123,14 +123,7 @@ def partition(
 def check_names(
     method: str, balance: str = "nodes", objective: str = "cut", order: str | None = None
 ) -> None:
-    """Checks the names among the arguments of ``partition``, before there is a graph.
-
-    Args:
-        method, balance, objective, order: as for ``partition``.
-
-    Raises:
-        ValueError: a name is unknown or not for this method.
-    """
+    """Checks the names among the arguments of ``partition``, before there is a graph."""
     checked_choice("method", method, _METHODS)
     checked_choice("balance", balance, BALANCES)
     checked_choice("objective", objective, OBJECTIVES)

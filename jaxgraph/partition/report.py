@@ -123,15 +123,7 @@ def report_of_counts(
     edge_cut: int,
     costs: np.ndarray | None = None,
 ) -> PartitionReport:
-    """Makes the report of a partition that was counted elsewhere.
-
-    Args:
-        method, nodes, edges, labelled, halo_pairs, edge_cut: as ``PartitionReport`` holds them.
-        costs: float64 [P], the predicted cost of each part, or None.
-
-    Returns:
-        The report.
-    """
+    """Makes the report of a partition that was counted elsewhere."""
     num_parts, num_nodes = len(nodes), int(nodes.sum())
     halo_rows = halo_pairs.sum(axis=1)
     halo_total = int(halo_rows.sum())
@@ -159,15 +151,7 @@ def report_of_counts(
 
 
 def count_halo_pairs(graph: Graph, partition: Partition) -> np.ndarray:
-    """Counts the nodes of each part that send to each other part.
-
-    Args:
-        graph: the graph.
-        partition: a partition of its nodes.
-
-    Returns:
-        int64 [P, P], the nodes of part q that send to part p, at [p, q]; 0 at [p, p].
-    """
+    """Counts the nodes of each part that send to each other part."""
     owner, num_parts = partition.assignment, partition.num_parts
     receiver_parts = owner[graph.receivers]
     crossing = owner[graph.senders] != receiver_parts

@@ -20,13 +20,6 @@ SPARSE_KEYS = 8
 def counting_argsort(keys: np.ndarray, num_keys: int) -> np.ndarray:
     """The stable ascending order of keys below `num_keys`.
 
-    Args:
-      keys: int [n], from 0.
-      num_keys: bound of the keys.
-
-    Returns:
-      int [n], the position in `keys` of the first, second, ... key; int32 where that is enough.
-
     References:
       Gustavson, "Two fast algorithms for sparse matrices: multiplication and permuted
       transposition", 1978: the transpose of a sparse matrix is a counting sort.
@@ -40,30 +33,14 @@ def counting_argsort(keys: np.ndarray, num_keys: int) -> np.ndarray:
 
 
 def inverse_permutation(order: np.ndarray) -> np.ndarray:
-    """The position of each of 0, 1, ..., n - 1 in a permutation of them.
-
-    Args:
-      order: int [n].
-
-    Returns:
-      [n], of the same type.
-    """
+    """The position of each of 0, 1, ..., n - 1 in a permutation of them."""
     places = np.empty_like(order)
     places[order] = np.arange(len(order), dtype=order.dtype)
     return places
 
 
 def run_starts(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """The starts of runs of equal values, with a new run at every bound.
-
-    Args:
-      values: [n].
-      bounds: int [...], positions at which a run ends, whatever its value; n and above have no
-        effect.
-
-    Returns:
-      int64 [runs].
-    """
+    """The starts of runs of equal values, with a new run at every bound."""
     starts = np.ones(len(values), bool)
     np.not_equal(values[1:], values[:-1], out=starts[1:])
     starts[bounds[bounds < len(values)]] = True

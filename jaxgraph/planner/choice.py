@@ -71,16 +71,7 @@ class Considered:
 
 
 def options_for(num_devices: int, num_nodes: int, methods: Sequence[str] = METHODS) -> list[Option]:
-    """The ways to run a model whose graph the devices hold; on one, all modes are one.
-
-    Args:
-      num_devices: how many.
-      num_nodes: of the graph.
-      methods: partitioners.
-
-    Returns:
-      The options.
-    """
+    """The ways to run a model whose graph the devices hold; on one, all modes are one."""
     if num_devices == 1:
         return [Option("sar", methods[0])]
     chunks = 1
@@ -298,20 +289,7 @@ def choose(
 def to_plan(
     found: Sequence[Considered], model: nnx.Module, target: Target, memory_limit: int
 ) -> Plan:
-    """The plan of the fastest way among those considered.
-
-    Args:
-      found: of `consider`.
-      model: whose policy it records.
-      target: the machine.
-      memory_limit: bytes of one device.
-
-    Returns:
-      The plan.
-
-    Raises:
-      ValueError: none fits; the message names the least limit that works.
-    """
+    """The plan of the fastest way among those considered."""
     needed = {each.option: each.run.memory for each in found if each.run is not None}
     fitting = [each for each in found if each.fits]
     # The compiler's figure decides where there is one.

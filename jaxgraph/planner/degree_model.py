@@ -232,17 +232,7 @@ def _largest(counts: GraphCounts, parts: int, method: str) -> tuple[int, float]:
 
 
 def counted_extents(counts: GraphCounts, parts: int, mode: str, method: str) -> Extents:
-    """The extents of a graph by its counts.
-
-    Args:
-      counts: of the graph.
-      parts: how many.
-      mode: "sar" or "domain".
-      method: one of `METHODS`.
-
-    Returns:
-      What the shapes of its parts follow from.
-    """
+    """The extents of a graph by its counts."""
     spread, (degrees, share) = _spread(counts, parts, method), _degrees(counts)
     nodes = share * counts.num_nodes / parts
     own = _thinned(degrees, nodes, spread.own)
@@ -299,24 +289,7 @@ def counted_manifest(
     topology: str | None = None,
     chunks: int = 1,
 ) -> Manifest:
-    """The shapes of a graph by its counts.
-
-    Args:
-      counts: of the graph.
-      parts: how many.
-      mode: "sar" or "domain"; with features by column, that of the layers after the first.
-      method: one of `METHODS`.
-      topology: of the edges of a first layer on feature columns, "replicated" or "pushed"; None:
-        features are split by node.
-      chunks: of the rows of a part, in which that layer goes.
-
-    Returns:
-      The manifest, for `jaxgraph.parallel.placement.AbstractSource`.
-
-    Raises:
-      ValueError: a table is too large for the indices of devices, or there are fewer features than
-        parts.
-    """
+    """The shapes of a graph by its counts."""
     checked_choice("method", method, METHODS)
     extents = counted_extents(counts, parts, mode, method)
     manifest = describe(extents, choose_halo_unit([extents]), chunks, FEWEST_ROWS)

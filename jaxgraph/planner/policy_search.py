@@ -70,20 +70,7 @@ def cheapest_fitting(
     limit: int,
     needs: Callable[[nnx.Module], Needed],
 ) -> tuple[nnx.Module, MemoryPlan]:
-    """Finds the cheapest policy of a model under which a program fits.
-
-    Args:
-      model: its own policy is tried first.
-      sharded: the graph, with or without data.
-      limit: bytes of one device.
-      needs: compiles the program of a model.
-
-    Returns:
-      The model with that policy, and the plan.
-
-    Raises:
-      ValueError: none fits; the message names the least limit that works.
-    """
+    """Finds the cheapest policy of a model under which a program fits."""
     needed = [needs(model)]
     if needed[0].total <= limit:
         return model, MemoryPlan(limit, needed[0])

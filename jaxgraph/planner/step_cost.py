@@ -83,21 +83,7 @@ def dry_run(
     compile: bool = True,
     most: int | None = None,
 ) -> DryRun:
-    """Finds the cost of a training step without running it.
-
-    Args:
-      model, sharded, optimizer, task: as for `jaxgraph.train.compile_train_step`.
-      target: the machine that `sharded` is placed on.
-      compile: whether to compile the step, or to trace it alone.
-      most: bytes of a device; a step whose arguments alone take more is not compiled. None: it is
-        compiled whatever it takes.
-
-    Returns:
-      The cost; memory and bytes sent are those of the compiled program where there is one.
-
-    Raises:
-      ValueError: model, graph and task do not fit together.
-    """
+    """Finds the cost of a training step without running it."""
     traced, arguments = trace_train_step(model, sharded, optimizer, task=task)
     found = _predicted(traced, arguments, sharded, target)
     if not compile or (most is not None and found.memory.arguments > most):

@@ -106,17 +106,7 @@ def tried_parts(
     compile: bool = True,
     **options: Any,
 ) -> Iterator[Tried]:
-    """Doubles the number of parts until an epoch fits, or more parts do not help.
-
-    Args:
-      model, graph, optimizer, task, options: as for `fewest_parts`.
-      limit: bytes of each device.
-      mesh: the devices that parts visit, there or not.
-      compile: whether to compile what may fit.
-
-    Returns:
-      What was tried, in order; none before the last fits.
-    """
+    """Doubles the number of parts until an epoch fits, or more parts do not help."""
     least = 0
     for power in range(MOST_PARTS.bit_length()):
         count = mesh.size << power

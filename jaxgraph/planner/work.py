@@ -49,17 +49,7 @@ class Work:
 
 
 def work_of(steps: Sequence[Step], manifest: Manifest, target: Target, implementation: str) -> Work:
-    """Sums the work of a traced program.
-
-    Args:
-      steps: of `jaxgraph.analysis.traced.live_steps`.
-      manifest: of the graph that it was traced for.
-      target: the machine.
-      implementation: of the messages.
-
-    Returns:
-      The work of a device.
-    """
+    """Sums the work of a traced program."""
     # Emulated devices take turns on the cores of one machine, which visits the edges of all parts;
     # devices of their own wait for the part with the most.
     turns = target.devices if target.chip == "cpu" else 1

@@ -48,18 +48,6 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
     Each device holds one more array [rows, features]. It holds two for GraphSAGE, which maps
     features and sums by one product, and for features that are not 0 in the rows of padding. For
     features split by column it holds the aggregate of its columns, for all nodes.
-
-    Args:
-      model: has `first_aggregation`, a `jaxgraph.layers.aggregated.FirstAggregation`, as models of
-        `jaxgraph.nn` without attention have.
-      sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`.
-
-    Returns:
-      The same graph; `nodes` of its shards are `jaxgraph.layers.aggregated.AggregatedFeatures`.
-
-    Raises:
-      ValueError: the model's first aggregation has parameters, or the graph is not sharded, has no
-        features, or has edge data that the model would ignore.
     """
     check_sharded(sharded, "aggregate_once(model, sharded)", may_stream=True)
     first = first_aggregation(model)
@@ -106,17 +94,7 @@ def with_aggregates(
     epochs: int,
     fits: Callable[[StreamedAggregate], bool] = lambda aggregate: True,
 ) -> tuple[ShardedGraph, ...]:
-    """Aggregates graphs once for a model where that saves more than it costs.
-
-    Args:
-      model: the model to train and evaluate.
-      graphs: in the order of their steps.
-      epochs: number of epochs.
-      fits: whether the aggregate of a streamed graph keeps a limit.
-
-    Returns:
-      Graphs in the same order.
-    """
+    """Aggregates graphs once for a model where that saves more than it costs."""
 
     def aggregated(graph: ShardedGraph) -> ShardedGraph:
         first, nodes = first_aggregation(model), graph.shards.nodes

@@ -40,18 +40,7 @@ class ElsewhereInterrupted(KeyboardInterrupt):
 
 
 def together(function: Callable[[], Any]) -> bool:
-    """Calls a function in every process; where it raises in one, all raise.
-
-    Args:
-      function: it runs no collective.
-
-    Returns:
-      Whether its result is true in a process.
-
-    Raises:
-      BaseException: the function's own error; in other processes a ValueError, OSError or
-        RuntimeError that names the process and the error, or `ElsewhereInterrupted`.
-    """
+    """Calls a function in every process; where it raises in one, all raise."""
     if jax.process_count() == 1:
         return bool(function())
     own: BaseException | None = None
@@ -74,11 +63,7 @@ def together(function: Callable[[], Any]) -> bool:
 
 
 def from_first(function: Callable[[], bytes]) -> bytes:
-    """Returns the bytes of a function that the first process alone calls.
-
-    Raises:
-      ValueError, OSError, RuntimeError: it raised there; see `together`.
-    """
+    """Returns the bytes of a function that the first process alone calls."""
     found: list[bytes] = []
     is_first = jax.process_index() == 0
     together(lambda: found.append(function() if is_first else b""))
@@ -92,15 +77,7 @@ def from_first(function: Callable[[], bytes]) -> bytes:
 
 
 def check_alike(entries: Mapping[str, str], advice: str) -> None:
-    """Compares entries in all processes, which must call it with equal names or not.
-
-    Args:
-      entries: texts by name.
-      advice: what to do where some differ.
-
-    Raises:
-      ValueError: an entry differs; in every process, with the names of all that differ.
-    """
+    """Compares entries in all processes, which must call it with equal names or not."""
     if jax.process_count() == 1:
         return
     if jax.device_count() != jax.process_count() * jax.local_device_count():
@@ -129,11 +106,7 @@ def from_all(value: Any) -> list[Any]:
 
 
 def preempted(epoch: int) -> bool:
-    """True where the run is to end after an epoch, since a process got SIGTERM; alike in all.
-
-    Args:
-      epoch: number of the epoch that has ended; all processes ask after every epoch.
-    """
+    """True where the run is to end after an epoch, since a process got SIGTERM; alike in all."""
     if not jax.config.jax_enable_preemption_service:  # pyright: ignore[reportAttributeAccessIssue]
         return False
     from jax.experimental import multihost_utils

@@ -41,11 +41,7 @@ _ORDER = (
 
 
 def checked_task(task: Task | None) -> Task:
-    """Returns the task; `NodeClassification()` for None.
-
-    Raises:
-      ValueError: `task` is no task, is a class, or holds arrays.
-    """
+    """Returns the task; `NodeClassification()` for None."""
     if task is None:
         return NodeClassification()
     if isinstance(task, type) or not isinstance(task, Task):
@@ -70,21 +66,7 @@ def checked_graphs(
     abstract: bool = False,
     train: bool = False,
 ) -> tuple[ShardedGraph, ...]:
-    """Returns one sharded graph or several as a tuple.
-
-    Args:
-      sharded: the graph or graphs; a `Graph` is sharded over one device.
-      task: the task whose labels they must have, or None.
-      abstract: whether graphs without data are accepted.
-      train: whether one of them must have nodes to train on.
-
-    Returns:
-      The graphs.
-
-    Raises:
-      ValueError: an entry is no sharded graph, has no data, or lacks the task's targets; or the
-        graphs live on different meshes.
-    """
+    """Returns one sharded graph or several as a tuple."""
     one = isinstance(sharded, ShardedGraph | nnx.Module | optax.GradientTransformation)
     one = one or is_graph(sharded)
     graphs: Any = (sharded,) if one else sharded
@@ -126,16 +108,7 @@ def checked_graph(sharded: Any, task: Task | None = None, **options: Any) -> Sha
 
 
 def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
-    """Checks that a model is a module that can be trained on sharded graphs.
-
-    Args:
-      model: the model.
-      graphs: the graphs that it will run on.
-
-    Raises:
-      ValueError: it is no Flax NNX module, takes other arguments, holds `flax.nnx.BatchNorm` or a
-        random stream, expects another number of features, or has a row per node for several graphs.
-    """
+    """Checks that a model is a module that can be trained on sharded graphs."""
     if not isinstance(model, nnx.Module):
         raise ValueError(
             f"model is {kind_of(model)}; expected a flax.nnx.Module instance that is called as "
@@ -180,15 +153,7 @@ def _is_variable(part: Any) -> bool:
 
 
 def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
-    """Checks that an optimizer can update a model's parameters; computes nothing.
-
-    Args:
-      optimizer: a transformation of optax.
-      model: the model.
-
-    Raises:
-      ValueError: it is not of optax, or needs more than the gradient, the parameters and the loss.
-    """
+    """Checks that an optimizer can update a model's parameters; computes nothing."""
     if not isinstance(optimizer, optax.GradientTransformation):
         raise ValueError(
             f"optimizer is {kind_of(optimizer)}; expected a transformation of optax, such as "
@@ -216,16 +181,7 @@ def check_eval_params(
     model: nnx.Module,
     graphs: Sequence[ShardedGraph],
 ) -> None:
-    """Checks that the parameters to evaluate can be read; computes nothing.
-
-    Args:
-      eval_params, optimizer, model: as for `jaxgraph.train.fit`.
-      graphs: the graphs.
-
-    Raises:
-      ValueError: it is missing, is not a function, does not return parameters of the model, or the
-        graph is streamed.
-    """
+    """Checks that the parameters to evaluate can be read; computes nothing."""
     params = nnx.state(model, nnx.Param)
     state = jax.eval_shape(optimizer.init, params)
     if eval_params is None:
@@ -258,11 +214,7 @@ def check_eval_params(
 
 
 def checked_count(name: str, value: Any) -> int:
-    """Returns a number of epochs as an int.
-
-    Raises:
-      ValueError: it is no integer, less than 1, or beyond 32 bits, in which epochs are counted.
-    """
+    """Returns a number of epochs as an int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 2**31:
         raise ValueError(f"{name} is {value!r}; expected an integer, at least 1, below 2**31")
     return int(value)

@@ -161,17 +161,7 @@ class Saving:
         *,
         wait: bool,
     ) -> None:
-        """Begins to write a checkpoint unless it is saved, once the one before is written.
-
-        Args:
-          state: the state after the last record, on the host.
-          records: of this call's epochs.
-          samples: measured times of layers, `jaxgraph.planner.Sample`.
-          wait: whether to wait until it is written.
-
-        Raises:
-          OSError: it, or the one before, could not be written.
-        """
+        """Begins to write a checkpoint unless it is saved, once the one before is written."""
         self._wait()
         epoch = int(state.epoch)
         if self._request is None or epoch <= self._epoch:
@@ -215,16 +205,7 @@ def saving_of(
     task: Task,
     graphs: Sequence[ShardedGraph],
 ) -> Iterator[Saving]:
-    """Opens the folder of a run, reads where it continues, and waits at the end for what it writes.
-
-    Args:
-      request: as `fit` was given it.
-      model, optimizer, task, graphs: of the run.
-
-    Raises:
-      ValueError: the request is no `Checkpoints`, the folder cannot be used, or a checkpoint is of
-        another model, optimizer, task or graph.
-    """
+    """Opens the folder of a run, reads where it continues, and waits at the end for what it writes."""
     if request is None:
         yield Saving()
         return

@@ -187,17 +187,7 @@ class NodeClassification(Task):
 
 
 def balanced_weights(counts: Sequence[int] | None) -> tuple[float, ...]:
-    """Weighs classes so that all have the same total weight over the training nodes.
-
-    Args:
-      counts: labelled training nodes of each class; None: nodes have several labels, or none.
-
-    Returns:
-      w_c of `NodeClassification.balanced`.
-
-    Raises:
-      ValueError: there are no counts.
-    """
+    """Weighs classes so that all have the same total weight over the training nodes."""
     if counts is None:
         raise ValueError(
             "class_weights is 'balanced', and the graph has not one class per node and training "

@@ -104,17 +104,7 @@ class EpochProgram:
     def run(
         self, state: TrainState, kept: Kept, key: jax.Array, epoch: int
     ) -> tuple[TrainState, Kept, Outcome]:
-        """Runs one epoch; `state` and `kept` stay valid, so that a failed epoch changes nothing.
-
-        Args:
-          state: the state before the epoch.
-          kept: the variables kept before the epoch.
-          key: the run's random key.
-          epoch: the epoch's number, from 0.
-
-        Returns:
-          State and kept variables after the epoch, and its scalars.
-        """
+        """Runs one epoch; `state` and `kept` stay valid, so that a failed epoch changes nothing."""
         programs = programs_of(self.learner)
         number = replicate(np.int32(epoch), self.graphs[0])
         if len(self.graphs) == 1:
@@ -134,14 +124,7 @@ class EpochProgram:
     def compile(
         self, state: TrainState, kept: Kept, key: jax.Array
     ) -> tuple[jax.stages.Compiled, ...]:
-        """Compiles the programs of `run`, and runs nothing.
-
-        Args:
-          state, kept, key: those before the first epoch, or their shapes with shardings.
-
-        Returns:
-          The programs of an epoch.
-        """
+        """Compiles the programs of `run`, and runs nothing."""
         programs, started = programs_of(self.learner), time.perf_counter()
         first, last = self.graphs[0], self.restore_best
         if len(self.graphs) == 1:
@@ -229,20 +212,7 @@ def choose(
     evaluations: Sequence[Mapping[str, Sums]],
     restore_best: bool,
 ) -> tuple[Kept, Outcome]:
-    """Computes the scalars of an epoch, and chooses the variables to keep.
-
-    Args:
-      learner: model, optimizer and task.
-      state: the state after the epoch.
-      kept: the variables kept before the epoch.
-      sharded: the graph for which the variables are placed.
-      steps: sums of the step on each graph.
-      evaluations: sums of each graph after the steps, by split.
-      restore_best: whether only a lower validation loss replaces them, instead of any finite loss.
-
-    Returns:
-      The variables to keep after the epoch, and the scalars.
-    """
+    """Computes the scalars of an epoch, and chooses the variables to keep."""
     task = learner.task
     metrics = {split: task.metrics(sums) for split, sums in add_sums(evaluations).items()}
     loss = task.metrics(add_sums([{"train": sums} for sums in steps])["train"])["loss"]

@@ -124,11 +124,7 @@ def abstract_fit_state(
 
 
 def checked_fit_state(state: Any, expected: FitState) -> FitState:
-    """Returns a state with the structure that `abstract_fit_state` gives; computes nothing.
-
-    Raises:
-      ValueError: `state` is no `FitState`, or does not fit the model, the optimizer or the graph.
-    """
+    """Returns a state with the structure that `abstract_fit_state` gives; computes nothing."""
     if not isinstance(state, FitState):
         raise ValueError(
             f"state is {kind_of(state)}; expected a jaxgraph.train.FitState, the `state` of the "
@@ -147,16 +143,7 @@ def checked_fit_state(state: Any, expected: FitState) -> FitState:
 
 
 def check_leaves(have: Mapping[str, str], expected: FitState, what: str = "the state") -> None:
-    """Compares a state with that of a model and an optimizer, array by array.
-
-    Args:
-      have: type and shape of every array, by path, from `described`.
-      expected: from `abstract_fit_state`.
-      what: the state, for messages.
-
-    Raises:
-      ValueError: an array is missing, is of another type or shape, or has no place.
-    """
+    """Compares a state with that of a model and an optimizer, array by array."""
     want = described(expected)
     for path in (*want, *have):
         if have.get(path) != want.get(path):
@@ -179,17 +166,7 @@ def described(state: FitState) -> dict[str, str]:
 def place_fit_state(
     state: FitState, abstract: TrainState, sharded: ShardedGraph
 ) -> tuple[TrainState, Kept, jax.Array]:
-    """Places a state on the mesh of a graph.
-
-    Args:
-      state: from `checked_fit_state`.
-      abstract: the placed state as shapes with shardings, from `abstract_state`.
-      sharded: the graph.
-
-    Returns:
-      The state before the next epoch, the kept variables, and the random key; the two share arrays
-      if no best ones are kept.
-    """
+    """Places a state on the mesh of a graph."""
     last = TrainState(state.params, state.statistics, state.optimizer_state)
     placed = _on_mesh(last, abstract, sharded)
     params, statistics = placed.params, placed.statistics

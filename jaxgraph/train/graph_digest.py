@@ -29,15 +29,7 @@ _TOPOLOGY = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_start
 
 
 def of_graphs(graphs: Sequence[ShardedGraph]) -> dict[str, str]:
-    """Digests of the arrays of graphs, by name; all processes call it.
-
-    Args:
-      graphs: placed or streamed.
-
-    Returns:
-      Such as "labels", of the second graph "graph 1: labels". Arrays of zeros are left out, since
-      padded graphs have masks of no node.
-    """
+    """Digests of the arrays of graphs, by name; all processes call it."""
     own: Counter[str] = Counter()
     types: dict[str, str] = {}
     for number, graph in enumerate(graphs):

@@ -35,14 +35,7 @@ _SHOWN = 8
 def of_run(
     model: nnx.Module, optimizer: optax.GradientTransformation, task: Task
 ) -> dict[str, str]:
-    """The digests that a resumed run must share; numbers of the optimizer and policies may change.
-
-    Args:
-      model, optimizer, task: of the run.
-
-    Returns:
-      Digests by name, such as "model.dropout".
-    """
+    """The digests that a resumed run must share; numbers of the optimizer and policies may change."""
     return {
         "jax_enable_x64": definition(jax.dtypes.canonicalize_dtype(np.float64)),
         "optimizer": definition(optimizer, numbers=False),
@@ -58,13 +51,7 @@ def of_process(
     graphs: Sequence[ShardedGraph],
     options: Mapping[str, Any],
 ) -> dict[str, str]:
-    """The digests that all processes of a run must share.
-
-    Args:
-      model, optimizer, task, graphs: of the run; of graphs all but the data, of which a process has
-        its own parts alone.
-      options: further arguments of `fit` by name.
-    """
+    """The digests that all processes of a run must share."""
     shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(graphs)]
     further = {
         "versions": [each.__version__ for each in (jax, flax, optax)],
@@ -89,14 +76,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def definition(value: Any, *, numbers: bool = True, here: bool = False) -> str:
-    """The digest of a value, the same in every process.
-
-    Args:
-      value: anything; an object of an unknown class counts by its class and its attributes.
-      numbers: whether numbers and arrays count, and the functions that are schedules of them.
-      here: whether it is compared in this process alone, while the value lives. Then what is
-        neither data nor a function of a library equals itself alone: it may change.
-    """
+    """The digest of a value, the same in every process."""
     # By `id`, with the value, so that no other gets its `id`.
     seen: dict[int, tuple[int, Any]] = {}
 

@@ -63,11 +63,7 @@ class Measuring:
         *,
         aggregate_once: bool,
     ) -> Measuring | None:
-        """Returns the request that the arguments of `fit` make, or None; computes nothing.
-
-        Raises:
-          ValueError: they do not fit together, or the model's layers cannot be measured.
-        """
+        """Returns the request that the arguments of `fit` make, or None; computes nothing."""
         if repartition not in (None, "auto"):
             raise ValueError(f"repartition is {repartition!r}; expected 'auto', or None: never")
         wanted = "repartition='auto'" if repartition else "measure_every"
@@ -156,17 +152,7 @@ class Watch:
         epochs: int,
         move: Callable[[ShardedGraph], tuple[Moved, ShardedGraph, float]],
     ) -> Moved | None:
-        """Measures after an epoch, and moves where that is predicted to pay.
-
-        Args:
-          records: those of the epochs so far.
-          epochs: how many remain.
-          move: continues the run on another sharded graph; returns the run, the graph as it trains
-            on it, and the seconds it took to aggregate and to compile.
-
-        Returns:
-          The run on other parts, or None.
-        """
+        """Measures after an epoch, and moves where that is predicted to pay."""
         if epochs == 0 or len(records) % self._measuring.every:
             return None
         self._measure(sum(record.seconds for record in records))

@@ -51,20 +51,7 @@ def split_model(model: nnx.Module) -> Split:
 def apply_model(
     split: Split, shard: Shard, key: jax.Array | None = None, train: bool = False
 ) -> tuple[Any, nnx.State]:
-    """Runs a model on a shard, under `spmd`.
-
-    Args:
-      split: the model.
-      shard: the shard.
-      key: random key of this step, or None.
-      train: whether dropout is on and statistics are updated.
-
-    Returns:
-      The model's outputs and its new statistics.
-
-    Raises:
-      ValueError: features are split by column, which the model's first layer does not support.
-    """
+    """Runs a model on a shard, under `spmd`."""
     # Copied: the model writes to variables that belong to the caller, perhaps to an outer trace.
     model = nnx.merge(*split, copy=True)
     plain = plain_shard(shard)
@@ -100,11 +87,7 @@ def objective(
 
 
 def rows_of_model(split: Split, shard: Shard) -> jax.Array:
-    """The outputs of a model on a shard without dropout, [rows, out].
-
-    Raises:
-      ValueError: they do not have one row per node of the shard.
-    """
+    """The outputs of a model on a shard without dropout, [rows, out]."""
     outputs, _ = apply_model(split, shard)
     shape = getattr(outputs, "shape", None)
     if not shape or shape[0] != shard.num_rows:
@@ -125,18 +108,7 @@ def split_sums(split: Split, shard: Shard, task: Task) -> dict[str, Sums]:
 def gradients(
     split: Split, sharded: ShardedGraph, key: jax.Array | None, task: Task, train: bool
 ) -> tuple[jax.Array, Sums, nnx.State, nnx.State]:
-    """Computes the training loss of a sharded graph and its gradient.
-
-    Args:
-      split: the model, with variables placed for this graph.
-      sharded: the graph.
-      key: this step's random key.
-      task: the task that defines the loss.
-      train: whether dropout is on and statistics are updated.
-
-    Returns:
-      The loss, the task's sums, new statistics, and the gradient of the parameters.
-    """
+    """Computes the training loss of a sharded graph and its gradient."""
 
     def on_shard(split: Split, shard: Shard, key: jax.Array | None):
         params = split.params

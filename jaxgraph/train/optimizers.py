@@ -38,16 +38,6 @@ class Optimizer:
 def comparable(
     transformation: optax.GradientTransformation, eval_params: EvalParams | None = None
 ) -> Optimizer:
-    """Makes a transformation comparable.
-
-    Args:
-      transformation: a transformation of optax.
-      eval_params: as for `jaxgraph.train.fit`.
-
-    Returns:
-      An optimizer that equals another one if both have the same functions of libraries, and these
-      close over equal numbers, texts, arrays and such functions, and otherwise over the same
-      objects.
-    """
+    """Makes a transformation comparable."""
     structure = definition((transformation, eval_params), here=True)
     return Optimizer(structure, transformation, eval_params)

@@ -236,17 +236,7 @@ def within_limit(
     optimizer: optax.GradientTransformation,
     program_of: Callable[[nnx.Module], EpochProgram],
 ) -> tuple[nnx.Module, MemoryPlan]:
-    """The model with the cheapest policy under which an epoch fits, and the plan; reads no data.
-
-    Args:
-      limit: bytes of one device.
-      model, optimizer: of the run.
-      graphs: shapes, with shardings.
-      program_of: an epoch of a model on them.
-
-    Raises:
-      ValueError: nothing fits: the message names the least that works.
-    """
+    """The model with the cheapest policy under which an epoch fits, and the plan; reads no data."""
     # The one place where training reaches up: the planner compiles steps of training.
     from jaxgraph.planner.policy_search import Needed, cheapest_fitting
 

@@ -90,15 +90,7 @@ def _fresh(optimizer: Optimizer) -> LatestPrograms:
 
 
 def replicate(value: Any, sharded: ShardedGraph) -> jax.Array:
-    """Copies an array to all devices of a graph by explicit transfers, for `jax.transfer_guard`.
-
-    Args:
-      value: a NumPy array or scalar, the same in every process.
-      sharded: the graph.
-
-    Returns:
-      The array, replicated.
-    """
+    """Copies an array to all devices of a graph by explicit transfers, for `jax.transfer_guard`."""
     devices = sharded.mesh.local_devices
     sharding = NamedSharding(sharded.mesh, PartitionSpec())
     copies = [jax.device_put(np.asarray(value), device) for device in devices]
@@ -112,15 +104,7 @@ def replicated_shape(dtype: Any, sharded: ShardedGraph) -> Any:
 
 
 def random_key(seed: int, sharded: ShardedGraph) -> jax.Array:
-    """Makes the random key of a seed on all devices of a graph.
-
-    Args:
-      seed: from 0 to 2**32 - 1.
-      sharded: the graph.
-
-    Returns:
-      The typed key, replicated.
-    """
+    """Makes the random key of a seed on all devices of a graph."""
     placed = replicate(np.asarray(seed), sharded)
     return jax.jit(jax.random.key, out_shardings=placed.sharding)(placed)
 
@@ -142,15 +126,7 @@ def abstract_variables(model: Split, sharded: ShardedGraph) -> Split:
 
 
 def place_variables(model: Split, sharded: ShardedGraph) -> Split:
-    """Copies variables to the devices of a graph, and rows of nodes to the shards of their nodes.
-
-    Args:
-      model: with variables in the graph's order if they have a row per node.
-      sharded: the graph.
-
-    Returns:
-      The model, with variables replicated or split over the shards.
-    """
+    """Copies variables to the devices of a graph, and rows of nodes to the shards of their nodes."""
     placed = place_rows(model, sharded)
     of_leaves = shardings(placed, sharded)
     # Copied: a replicated array may share the model's own memory on one device, and a step that
@@ -174,12 +150,7 @@ def shardings(tree: Pytree, sharded: ShardedGraph) -> Pytree:
 
 
 def restore(model: nnx.Module, params: nnx.State, statistics: nnx.State) -> None:
-    """Writes parameters and statistics to a model, as arrays of its own without a mesh.
-
-    Args:
-      model: the model with these variables; changed in place.
-      params, statistics: its variables, with rows of nodes in the graph's order.
-    """
+    """Writes parameters and statistics to a model, as arrays of its own without a mesh."""
     variables = jax.device_get((params, statistics))
     # Copied: on CPU device_put may reuse the memory of its argument.
     nnx.update(model, *jax.tree.map(lambda leaf: jax.device_put(np.copy(leaf)), variables))

@@ -86,17 +86,7 @@ class Learner:
 def train_step(
     learner: Learner, state: TrainState, sharded: ShardedGraph, key: jax.Array
 ) -> tuple[TrainState, Sums]:
-    """Makes one step of the optimizer on the whole of one graph; pure.
-
-    Args:
-      learner: model, optimizer and task.
-      state: parameters, statistics and optimizer state on the mesh of the graph.
-      sharded: the graph.
-      key: the step's random key.
-
-    Returns:
-      The new state, and the task's sums of the outputs before the step, with dropout.
-    """
+    """Makes one step of the optimizer on the whole of one graph; pure."""
     found = gradients(learner.split(state), sharded, key, learner.task, train=True)
     loss, sums, statistics, grads = found
     return updated(learner, state, sharded, loss, statistics, grads), sums
@@ -155,18 +145,7 @@ def trace_train_step(
     *,
     task: Task | None = None,
 ) -> tuple[jax.stages.Traced, tuple[TrainState, ShardedGraph, jax.Array]]:
-    """Traces a training step without compiling it: what `compile_train_step` compiles.
-
-    Args:
-      model, sharded, optimizer, task: as for `compile_train_step`.
-
-    Returns:
-      The traced program `(state, sharded, key) -> (new state, loss)`, and the shapes of these, for
-      `jaxgraph.analysis.traced`.
-
-    Raises:
-      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
-    """
+    """Traces a training step without compiling it: what `compile_train_step` compiles."""
     task = checked_task(task)
     sharded = checked_graph(sharded, task, abstract=True, train=True)
     check_model(model, (sharded,))

@@ -26,13 +26,7 @@ __all__ = [
 def gradient_function(
     graph: StreamedGraph, split: Split, key: Any, task: Task, train: bool
 ) -> StreamedFunction:
-    """`(params, statistics, key) -> (loss, sums, statistics)`, and the gradient.
-
-    Args:
-      graph: the graph.
-      split, key: arrays or shapes.
-      task, train: as for `jaxgraph.train.objective.gradients`.
-    """
+    """`(params, statistics, key) -> (loss, sums, statistics)`, and the gradient."""
     graphdef, *variables = split
 
     def function(

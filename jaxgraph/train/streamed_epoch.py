@@ -70,12 +70,7 @@ class StreamedEpoch(EpochProgram):
     def needs(
         self, state: TrainState, kept: Kept, key: jax.Array, *, compile: bool = True
     ) -> Needs:
-        """The bytes that an epoch needs, with those of the variables.
-
-        Args:
-          state, kept, key: as for `compile`.
-          compile: whether to compile; if not, the temporary memory of programs is left out.
-        """
+        """The bytes that an epoch needs, with those of the variables."""
         found = Needs(0, 0, 0, 0)
         for function in self._functions(state, key):
             found = found.then(function.needs if compile else function.least_needs)

@@ -91,14 +91,7 @@ class Task(Protocol):
 
 
 def described(outputs: Any) -> str:
-    """Describes the outputs of a model, for messages.
-
-    Args:
-      outputs: anything.
-
-    Returns:
-      Their kind, with the shape of an array.
-    """
+    """Describes the outputs of a model, for messages."""
     if isinstance(outputs, jax.Array):
         return f"an array of shape {list(outputs.shape)}"
     return f"{kind_of(outputs)}; expected an array alone"

@@ -23,43 +23,18 @@ CHUNKS_ALONE = 2
 
 
 def heavy_rows(counts: RowLengths, longest: int) -> np.ndarray:
-    """Counts the rows that are longer than a run may be.
-
-    Args:
-      counts: the row lengths.
-      longest: edges of a run.
-
-    Returns:
-      int64 [tables, groups].
-    """
+    """Counts the rows that are longer than a run may be."""
     return counts.by_group(np.where(counts.lengths > longest, counts.rows, 0))
 
 
 def count_runs(counts: RowLengths, longest: int) -> np.ndarray:
-    """Counts the runs that the heavy rows are cut into.
-
-    Args:
-      counts: the row lengths.
-      longest: edges of a run.
-
-    Returns:
-      int64 [tables, groups].
-    """
+    """Counts the runs that the heavy rows are cut into."""
     runs = counts.rows * -(-counts.lengths // longest)
     return counts.by_group(np.where(counts.lengths > longest, runs, 0))
 
 
 def count_chunks(counts: RowLengths, longest: int, chunk: int) -> np.ndarray:
-    """Counts the chunks of the rows that are not heavy, and of the runs.
-
-    Args:
-      counts: the row lengths.
-      longest: edges of a run.
-      chunk: edges handled at a time, a multiple of `PIECE`.
-
-    Returns:
-      int64 [tables, groups]; a block that holds rows and runs counts twice.
-    """
+    """Counts the chunks of the rows that are not heavy, and of the runs."""
     block = chunk // PIECE
     heavy = heavy_rows(counts, longest).ravel()[counts.groups]
     # A block has as many chunks as its first, longest row: count blocks by that row's length.
@@ -75,14 +50,6 @@ def choose_longest(counts: RowLengths, chunk: int) -> tuple[int, int]:
 
     A group has at most as many runs as a chunk has edges, less one block: the sums of runs are
     stored until the runs of a row are added up.
-
-    Args:
-      counts: the row lengths.
-      chunk: edges handled at a time.
-
-    Returns:
-      A power of two, or the length of the longest row, so that no row is cut; and the cost of
-      visiting all edges, in edge slots.
     """
     best = max(counts.longest, 1)
     fewest = int(count_chunks(counts, best, chunk).sum())
@@ -97,16 +64,7 @@ def choose_longest(counts: RowLengths, chunk: int) -> tuple[int, int]:
 
 
 def choose_chunk(counts: RowLengths, node_rows: int, num_parts: int) -> int:
-    """Chooses the cheapest number of edges handled at a time.
-
-    Args:
-      counts: the row lengths in all groups of all parts, in both orientations.
-      node_rows: rows of a part.
-      num_parts: number of parts.
-
-    Returns:
-      A power of two, at most `node_rows`.
-    """
+    """Chooses the cheapest number of edges handled at a time."""
     least = CHUNKS_ALONE if num_parts == 1 else CHUNKS_PER_PART
     limit = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, node_rows // least))
     chunk = best = SMALLEST_CHUNK

@@ -16,15 +16,7 @@ _BY_ROW, _BY_COLUMN = f"{FEATURES}/by_receiver", f"{FEATURES}/by_sender"
 
 
 def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
-    """Shapes and dtypes of the arrays that `arrays` makes, and of the values.
-
-    Args:
-      listed: shapes of the arrays that the manifest lists.
-      manifest: of the graph.
-
-    Returns:
-      Arrays with one entry per slot; none without sparse features.
-    """
+    """Shapes and dtypes of the arrays that `arrays` makes, and of the values."""
     if manifest.features is None:
         return {}
     slots, integer = listed[f"{_BY_ROW}/neighbors"][0], np.dtype(np.int32)
@@ -34,16 +26,7 @@ def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
 
 
 def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
-    """Orders the values by column, and finds the row and the column of every slot.
-
-    Args:
-      part: the arrays of a part that the manifest lists, in the shapes that devices hold.
-      placed: these shapes, and those of the new arrays.
-      manifest: of the graph.
-
-    Returns:
-      The arrays of `jaxgraph.parallel.sparse_features.NonZeros` that are not listed.
-    """
+    """Orders the values by column, and finds the row and the column of every slot."""
     if manifest.features is None:
         return {}
     found: Arrays = {}

@@ -27,21 +27,7 @@ def tables_of(part: Arrays, prefix: str) -> Arrays:
 
 
 def by_orientation(part: Arrays, placed: Shapes, make: Callable[[str, Arrays], Arrays]) -> Arrays:
-    """Makes arrays for every orientation of a part.
-
-    Args:
-      part: the arrays of the part.
-      placed: shapes and dtypes of the new arrays, by name.
-      make: `(prefix, tables) -> arrays`. It takes the arrays of one orientation, by their names
-        without the prefix, and returns the new arrays by name, not padded. It is called once for
-        each chunk of rows of edges on columns.
-
-    Returns:
-      The new arrays, padded.
-
-    Raises:
-      ValueError: an array has more entries than its shape has room for.
-    """
+    """Makes arrays for every orientation of a part."""
     found: Arrays = {}
     for prefix in orientations(part):
         tables = tables_of(part, prefix)
@@ -67,21 +53,7 @@ def fill(
     *,
     copy: bool = False,
 ) -> np.ndarray:
-    """Pads an array to its shape with the value that means "none", and casts it.
-
-    Args:
-      name: of the array.
-      values: its leading entries along every axis.
-      shape: its shape.
-      dtype: its dtype.
-      copy: whether to copy values that need no padding, too.
-
-    Returns:
-      The padded array, or `values` where shape and dtype already agree.
-
-    Raises:
-      ValueError: there are more values than the shape has room for.
-    """
+    """Pads an array to its shape with the value that means "none", and casts it."""
     if any(a > b for a, b in zip(values.shape, shape, strict=True)):
         raise part_error(
             f"{name} has shape {list(values.shape)}; expected at most {list(shape)}, which is what "

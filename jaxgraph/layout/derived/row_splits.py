@@ -24,30 +24,14 @@ FIELDS = (*_WHOLE, *_PER_GROUP, *_POINTERS, *_PER_SPLIT)
 
 
 def longest_row(manifest: Manifest, prefix: str) -> int:
-    """The largest number of edges of a row; rows that no kernel splits count as equally long.
-
-    Args:
-      manifest: of the graph.
-      prefix: of the names of the orientation, such as "incoming/by_receiver".
-
-    Returns:
-      The edges.
-    """
+    """The largest number of edges of a row; rows that no kernel splits count as equally long."""
     edges, side = prefix.split("/")
     several = manifest.lengths_of(edges)
     return max(math.ceil(x.longer * max(SHORTEST, getattr(x, side).longest)) for x in several)
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
-    """Compares the longest rows of a graph with the room of other shapes.
-
-    Args:
-      manifest: of the graph.
-      pad_to: the shapes.
-
-    Returns:
-      Edges of a row that are needed and offered, by name.
-    """
+    """Compares the longest rows of a graph with the room of other shapes."""
     edges = ["incoming"] if manifest.features is None else ["incoming", FEATURES]
     ends = [f"{each}/by_{end}" for each in edges for end in ("receiver", "sender")]
     return {
@@ -57,15 +41,7 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
 
 
 def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
-    """Shapes and dtypes of the arrays that `arrays` makes.
-
-    Args:
-      listed: shapes of the arrays that the manifest lists.
-      manifest: of the graph.
-
-    Returns:
-      Shapes and dtypes by name.
-    """
+    """Shapes and dtypes of the arrays that `arrays` makes."""
     found: Shapes = {}
     for prefix in orientations(listed):
         *pieces, pointers = listed[f"{prefix}/compressed_ptr"][0]
@@ -85,19 +61,7 @@ def _room(groups: int, compressed: int, of_first: int) -> int:
 
 
 def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
-    """Orders the rows of every group of a part, and splits long ones.
-
-    Args:
-      part: the arrays of a part that the manifest lists, in the shapes that devices hold.
-      placed: these shapes, and those of the new arrays.
-      manifest: of the graph.
-
-    Returns:
-      The arrays of `jaxgraph.ops.core.edges.RowSplits` for every orientation.
-
-    Raises:
-      ValueError: a row is longer than the manifest allows.
-    """
+    """Orders the rows of every group of a part, and splits long ones."""
 
     def make(prefix: str, tables: Arrays) -> Arrays:
         most, of_first = longest_row(manifest, prefix), manifest.table_rows(prefix)
@@ -114,16 +78,7 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
 
 
 def split_rows(tables: Arrays, lengths: np.ndarray, of_first: int) -> Arrays:
-    """Orders the rows of every group of an orientation, and splits long ones.
-
-    Args:
-      tables: its compressed rows.
-      lengths: int [rows of all groups], edges of each.
-      of_first: rows of the first group's table.
-
-    Returns:
-      The arrays of `jaxgraph.ops.core.edges.RowSplits`, not padded.
-    """
+    """Orders the rows of every group of an orientation, and splits long ones."""
     pointers, rows, starts = (tables[f"compressed_{x}"] for x in ("ptr", "rows", "starts"))
     longest = longest_piece(len(tables["neighbors"]), int(lengths.max(initial=0)))
     # The first group has its rows without edges last.

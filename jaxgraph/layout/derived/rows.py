@@ -71,14 +71,7 @@ class EdgeSizes:
 
 @functools.lru_cache(maxsize=32)
 def edge_sizes(manifest: Manifest) -> Mapping[str, EdgeSizes]:
-    """Chooses chunks and runs, and bounds the rows and runs of a part.
-
-    Args:
-      manifest: of the graph.
-
-    Returns:
-      The sizes of those of "incoming", "outgoing", "columns" and "features" edges that exist.
-    """
+    """Chooses chunks and runs, and bounds the rows and runs of a part."""
     parts = manifest.num_parts
     chunk, longest = _choices(manifest.lengths, manifest.node_rows, parts)
     found = {"incoming": _sizes(manifest.lengths, chunk, longest)}
@@ -131,15 +124,7 @@ def _most(
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
-    """Compares the rows of a graph with the room of other shapes.
-
-    Args:
-      manifest: of the graph.
-      pad_to: the shapes.
-
-    Returns:
-      Rows that are needed and offered, by name. Runs do not count: they can be made longer.
-    """
+    """Compares the rows of a graph with the room of other shapes."""
     found = {}
     for edges, sizes in edge_sizes(pad_to).items():
         for side in ("by_receiver", "by_sender"):
@@ -152,15 +137,7 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
 
 
 def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
-    """Shapes of the arrays that `arrays` makes, and of listed ones that need room for a chunk.
-
-    Args:
-      listed: shapes of the arrays that the manifest lists.
-      manifest: of the graph.
-
-    Returns:
-      Shapes and dtypes by name: arrays of slots have room for a chunk after the last edge.
-    """
+    """Shapes of the arrays that `arrays` makes, and of listed ones that need room for a chunk."""
     sizes, integer = edge_sizes(manifest), np.dtype(np.int32)
     found: Shapes = {}
     for prefix in orientations(listed):
@@ -192,20 +169,7 @@ def _edge_data(edges: str, listed: Shapes) -> list[str]:
 
 
 def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
-    """Orders the rows of every group by length, and cuts heavy ones into runs.
-
-    Args:
-      part: the arrays of a part that the manifest lists, in the shapes that devices hold.
-      placed: these shapes, and those of the new arrays.
-      manifest: of the graph.
-
-    Returns:
-      The arrays of `jaxgraph.ops.core.edges.Orientation` that are not listed, and the receiver of
-      each slot.
-
-    Raises:
-      ValueError: a part or a group has more rows than the manifest has room for.
-    """
+    """Orders the rows of every group by length, and cuts heavy ones into runs."""
     sizes = edge_sizes(manifest)
 
     def make(prefix: str, tables: Arrays) -> Arrays:
@@ -242,14 +206,6 @@ def visited_rows(tables: Arrays, longest: int, num_rows: int) -> Arrays:
     """The compact rows of every group, followed by the runs that its heavy rows are cut into.
 
     A heavy row stores the number of its first run as its start, and its number of runs as degree.
-
-    Args:
-      tables: the compressed rows.
-      longest: edges of a run.
-      num_rows: rows of the first group's table, with or without edges.
-
-    Returns:
-      The arrays of `jaxgraph.ops.core.edges.Orientation` by name, not padded.
     """
     pointers = tables["compressed_ptr"].astype(np.int64)
     bounds = tables["compressed_starts"][: pointers[-1] + 1]

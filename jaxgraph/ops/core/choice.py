@@ -37,17 +37,6 @@ def usable_implementation(name: str | None, device: Any) -> str:
 
     Unless named, the GPU kernels are chosen only on chips that they were made for, and where their
     self-check has passed. Otherwise XLA is chosen, and one logged line says why.
-
-    Args:
-      name: "mosaic_gpu", "cpu" or "xla", which is chosen or refused; None: the fastest usable one.
-      device: a JAX device, one of those that will run the kernels.
-
-    Returns:
-      The name.
-
-    Raises:
-      ValueError: no implementation has that name.
-      NotImplementedError: the named implementation cannot run on the device.
     """
     if name is None and device.platform in GPU_PLATFORMS:
         # A local import: it loads a compiler for GPUs.
@@ -67,15 +56,7 @@ def usable_implementation(name: str | None, device: Any) -> str:
 
 
 def unusable(name: str, platform: str) -> str:
-    """Says why an implementation cannot run.
-
-    Args:
-      name: one of `PREFERENCE`.
-      platform: platform of the devices.
-
-    Returns:
-      The reason; "" where it can run.
-    """
+    """Says why an implementation cannot run."""
     if name == "mosaic_gpu":
         on_gpu = platform in GPU_PLATFORMS
         return "" if on_gpu else f"runs on gpu, and the devices are {platform}"
@@ -108,20 +89,7 @@ def _warn_once(reason: str) -> None:
 def choose_stages(
     edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs
 ) -> Stages:
-    """Chooses the stages that reduce messages: the only place that chooses a kernel.
-
-    Args:
-      edges: the edges; their `implementation` says which kernels may be used.
-      message, reducer: how messages are made and reduced.
-      inputs: the inputs of the message. Only structure, shapes and types are read, which are the
-        same for all groups.
-
-    Returns:
-      The stages.
-
-    Raises:
-      ValueError: an array of `inputs.edge` does not have one row per slot.
-    """
+    """Chooses the stages that reduce messages: the only place that chooses a kernel."""
     slots = edges.by_receiver.neighbors.shape[0]
     for leaf in jax.tree.leaves(inputs.edge):
         if leaf.shape[:1] != (slots,):

@@ -18,17 +18,7 @@ def is_wide(x: jax.Array) -> bool:
 
 
 def chosen_rows(x: jax.Array, rows: jax.Array, implementation: str) -> jax.Array:
-    """y_i = x_j for j = rows_i; not differentiable.
-
-    Args:
-      x: [rows of x, ...].
-      rows: int32 [rows], in bounds.
-      implementation: "mosaic_gpu", "cpu" or "xla". "cpu" has a kernel for wide rows, 1.5 to 2.5
-        times as fast as XLA; XLA gathers narrow rows where it packs them.
-
-    Returns:
-      [rows, ...], of the type of x.
-    """
+    """y_i = x_j for j = rows_i; not differentiable."""
     if implementation == "cpu" and is_wide(x):
         return taken_rows(x, rows)
     return x.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False)

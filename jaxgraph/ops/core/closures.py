@@ -31,18 +31,7 @@ Pytree = Any
 def hoist(
     function: Callable[..., Pytree], *examples: Pytree
 ) -> tuple[Callable[..., Pytree], tuple[jax.Array, ...]]:
-    """Splits a function into one without closed-over arrays and the values it needs instead.
-
-    Args:
-      function: of pytrees of arrays.
-      *examples: arguments of the shapes, dtypes and device-variation of all later calls.
-
-    Returns:
-      `converted(params, *arguments)`, and `params`, which vary over devices as the examples do.
-
-    Raises:
-      ValueError: control flow combines values that differ between devices with others.
-    """
+    """Splits a function into one without closed-over arrays and the values it needs instead."""
 
     def split(closed: Any, shape: Pytree) -> Any:
         structure = jax.tree.structure(shape)
@@ -61,18 +50,7 @@ def hoist(
 
 
 def trace_message(function: Callable[..., Pytree], *examples: Pytree) -> tuple[Any, Pytree]:
-    """Traces a function of values that differ between devices; those it closes over need not.
-
-    Args:
-      function: of pytrees of arrays.
-      *examples: its arguments.
-
-    Returns:
-      Its jaxpr, closed, and the shapes of its result.
-
-    Raises:
-      ValueError: control flow combines values that differ between devices with others.
-    """
+    """Traces a function of values that differ between devices; those it closes over need not."""
     return _traced(function, examples, lambda closed, shape: (closed, shape))
 
 
@@ -208,15 +186,7 @@ def _run(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> 
 
 
 def evaluate(equation: Any, values: list[Any]) -> list[Any]:
-    """Evaluates one equation; if any value varies, then all results do.
-
-    Args:
-      equation: of a jaxpr.
-      values: its operands.
-
-    Returns:
-      Its results.
-    """
+    """Evaluates one equation; if any value varies, then all results do."""
     name = equation.primitive.name
     if name == "pvary" and varying_axes(values[0]):
         return values

@@ -86,30 +86,14 @@ class custom_vjp:  # noqa: N801, it stands for jax's own
 
 
 def forward_of(function: Callable[..., Pytree], *arrays: Pytree) -> Pytree:
-    """`function(*arrays)` for use in a backward: forward mode over that can differentiate it.
-
-    Args:
-      function: may call functions with their own backward, whose forward functions then run.
-      arrays: pytrees of floating arrays.
-
-    Returns:
-      Its result.
-    """
+    """`function(*arrays)` for use in a backward: forward mode over that can differentiate it."""
     return jax.vjp(function, *arrays)[0]
 
 
 def differentiated_as(
     portable: Callable[..., Pytree], compute: Callable[..., Pytree]
 ) -> Callable[..., Pytree]:
-    """Gives a function of arrays that calls a kernel the derivatives of another function.
-
-    Args:
-      portable: computes the same without a kernel, so that JAX can differentiate it.
-      compute: the function.
-
-    Returns:
-      `compute`, with the derivatives of `portable`.
-    """
+    """Gives a function of arrays that calls a kernel the derivatives of another function."""
     run = jax.custom_jvp(compute)
     run.defjvp(lambda primals, tangents: (run(*primals), jax.jvp(portable, primals, tangents)[1]))
     return run
@@ -118,17 +102,7 @@ def differentiated_as(
 def with_portable_tangents(
     compute: Callable[[Pytree, Pytree], Pytree], portable: Callable[[Pytree, Pytree], Pytree]
 ) -> Callable[[Pytree, Pytree], Pytree]:
-    """Makes a function that calls kernels differentiable in forward mode: XLA computes tangents.
-
-    Args:
-      compute: `compute(fixed, moving)`, the value; `fixed` holds the edges with their
-        implementation, and nothing that is differentiated.
-      portable: computes the first of the tuple of results, of edges that XLA reduces: nothing reads
-        the tangents of the others.
-
-    Returns:
-      The function.
-    """
+    """Makes a function that calls kernels differentiable in forward mode: XLA computes tangents."""
 
     @jax.custom_jvp
     def run(fixed: Pytree, moving: Pytree) -> Pytree:

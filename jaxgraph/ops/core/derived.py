@@ -46,19 +46,6 @@ def propagate_derived(
     find the gradients of the inputs; then to pull these back to `late` and `given`. It holds no
     intermediate result of `make` between the two.
 
-    Args:
-      schedule: the edges, and the order in which they are reduced.
-      message: evaluated on chunks of edges; must not close over anything that needs a gradient.
-      reducer: how messages are combined.
-      make: pure; closes over nothing but constants.
-      given: saved arrays.
-      late: saved arrays that the backward reads only after the gradient is known. It copies them
-        unless `make` starts with elementwise steps on them.
-      keep: whether the inputs are saved too, so that the backward computes them once less.
-
-    Returns:
-      One row per receiver row.
-
     References:
       Chen et al., "Training deep nets with sublinear memory cost", 2016.
     """
@@ -131,15 +118,7 @@ def _pull_back(
 
 
 def known_after(zero: jax.Array, kept: jax.Array) -> jax.Array:
-    """Makes an array depend on `zero`, so that XLA computes nothing from it before.
-
-    Args:
-      zero: 0, as `when_ready` returns it.
-      kept: any array.
-
-    Returns:
-      `kept`; unchanged where it is no floating matrix, or varies over fewer mesh axes than `zero`.
-    """
+    """Makes an array depend on `zero`, so that XLA computes nothing from it before."""
     if kept.ndim != 2 or not jnp.issubdtype(kept.dtype, jnp.floating):
         return kept
     late = _joined(zero, kept)

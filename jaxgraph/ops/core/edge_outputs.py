@@ -59,18 +59,7 @@ class EdgeOutputs:
 def edge_outputs(
     neighborhood: Neighborhood, function: MessageFn, inputs: Inputs, chunk: int = 1
 ) -> Pytree:
-    """y_e = f(params, s_j, r_i, x_e) for every edge e: j -> i.
-
-    Args:
-      neighborhood: the edges.
-      function: f, `(params, sender, receiver, edge) -> pytree of floating arrays [edges, ...]` on
-        chunks of edges; closes over nothing that needs a gradient.
-      inputs: arrays by sender row, receiver row and edge slot.
-      chunk: number of edges with which the function is traced to learn its types.
-
-    Returns:
-      Pytree of arrays [slots, ...], 0 in slots without an edge.
-    """
+    """y_e = f(params, s_j, r_i, x_e) for every edge e: j -> i."""
     inputs = match_variation(inputs, (neighborhood, inputs))
     return _edge_outputs(function, chunk, neighborhood, inputs)
 
@@ -78,14 +67,7 @@ def edge_outputs(
 def sum_of_outputs(
     neighborhood: Neighborhood, function: MessageFn, inputs: Inputs, chunk: int = 1
 ) -> tuple[EdgeOutputs, Sum, Inputs]:
-    """The sum whose pull back to the edges is `edge_outputs`.
-
-    Args:
-      neighborhood, function, inputs, chunk: as for `edge_outputs`.
-
-    Returns:
-      Message, reducer and inputs.
-    """
+    """The sum whose pull back to the edges is `edge_outputs`."""
     shapes = message_shapes(function, inputs, chunk)
     slots = neighborhood.edge_slots
     unread = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), shapes)

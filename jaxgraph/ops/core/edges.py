@@ -42,15 +42,7 @@ def varying_axes(leaf: Any) -> frozenset[str]:
 
 
 def match_variation(tree: Pytree, like: Pytree) -> Pytree:
-    """Makes `tree` vary over the mesh axes of `like`, as loop carries under `shard_map` must.
-
-    Args:
-      tree: arrays that may be replicated over the mesh axes.
-      like: arrays whose mesh axes are taken.
-
-    Returns:
-      `tree`, varying over every axis over which a leaf of `like` varies.
-    """
+    """Makes `tree` vary over the mesh axes of `like`, as loop carries under `shard_map` must."""
     axes: frozenset[str] = frozenset()
     for leaf in jax.tree.leaves(like):
         axes |= varying_axes(leaf)
@@ -207,15 +199,7 @@ class EdgeChunk:
     rows: jax.Array | None = None
 
     def at_end(self, side: str, tree: Pytree) -> Pytree:
-        """Gathers the row of each edge from arrays of the senders or the receivers, [chunk, ...].
-
-        Args:
-          side: "sender" or "receiver".
-          tree: arrays [rows, ...].
-
-        Returns:
-          Their rows at that end.
-        """
+        """Gathers the row of each edge from arrays of the senders or the receivers, [chunk, ...]."""
         if self.rows is None or side != self.side:
             return take_rows(tree, self.senders if side == "sender" else self.receivers)
         lanes, size = len(self.mask), len(self.rows)
@@ -297,23 +281,7 @@ def visit_rows(
     table: Pytree,
     carry: Pytree,
 ) -> tuple[Pytree, Pytree]:
-    """Reduces the edges of every row of a group, block by block.
-
-    Args:
-      edges: the edges.
-      side: "receiver" or "sender", the orientation.
-      group: which group, static or traced.
-      visit: `(chunk, state, carry) -> (state, carry)`: folds the edges of a chunk, `piece` lanes
-        for each row of the block, into the state [rows of a block, ...].
-      merge: combines states that hold different edges of the same rows.
-      empty: the state of no edges.
-      table: pytree of arrays [capacity, ...], whose first rows are replaced by the states of the
-        group's compact rows.
-      carry: further values for the next visit. All arrays vary as `edges` does.
-
-    Returns:
-      The table and the last carry.
-    """
+    """Reduces the edges of every row of a group, block by block."""
     orientation, size = edges.orientation(side), edges.rows_at_once
     begin, end = (entry_at(orientation.run_ptr, group + more) for more in (0, 1))
     heavy = entry_at(orientation.heavy_rows, group)
@@ -430,18 +398,7 @@ def visit_slots(
     visit: Callable[[EdgeChunk, jax.Array, Pytree], Pytree],
     carry: Pytree,
 ) -> Pytree:
-    """Runs `visit(chunk, first_slot, carry)` over the slots of a group, a chunk at a time.
-
-    Args:
-      edges: the edges.
-      group: which group, static or traced.
-      visit: returns the new carry; lanes are consecutive slots by receiver, and those after the
-        group's last slot are masked.
-      carry: pytree of arrays that vary as `edges` does.
-
-    Returns:
-      The last carry.
-    """
+    """Runs `visit(chunk, first_slot, carry)` over the slots of a group, a chunk at a time."""
     orientation = edges.by_receiver
     start, stop = (
         entry_at(orientation.compressed_starts, entry_at(orientation.compressed_ptr, group + more))
@@ -481,15 +438,7 @@ def _rows_of_slots(orientation: Orientation, group: jax.Array | int, slots: jax.
 
 
 def with_implementation(tree: Pytree, name: str) -> Pytree:
-    """The same edges, reduced by another implementation.
-
-    Args:
-      tree: pytree with `EdgeGroups`, such as a neighbourhood or a schedule.
-      name: "mosaic_gpu", "cpu" or "xla".
-
-    Returns:
-      The pytree.
-    """
+    """The same edges, reduced by another implementation."""
 
     def renamed(part: Any) -> Any:
         is_edges = isinstance(part, EdgeGroups)

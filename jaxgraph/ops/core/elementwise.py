@@ -94,14 +94,7 @@ class RegisterProgram:
         return frozenset(each.operation for each in self.instructions)
 
     def evaluate(self, read: Callable[[str, int], jax.Array]) -> list[jax.Array]:
-        """The terms of the sums, by JAX.
-
-        Args:
-          read: the values of a load, by its table and index; of one shape, constants aside.
-
-        Returns:
-          An array for each sum.
-        """
+        """The terms of the sums, by JAX."""
         registers: dict[int, Any] = {}
         for each in self.instructions:
             name, operands = each.operation, each.operands
@@ -169,20 +162,7 @@ def compiled(
     columns: int,
     dtype: Any,
 ) -> RegisterProgram | None:
-    """Compiles an element-wise function of the arrays of a chunk of edges.
-
-    Args:
-      function: returns a flat sequence of arrays.
-      examples: its arguments, [edges, ...], or parameters [...].
-      loads: where each is found; of "parameter" tables they have no axis of edges.
-      per_edge: for each result, whether it is one number per edge, a sum over columns; others are
-        summed over the edges of a row, for each column.
-      columns: numbers of a row of a message.
-      dtype: of all floating arrays.
-
-    Returns:
-      The program; None: the function is not element-wise, or uses other operations.
-    """
+    """Compiles an element-wise function of the arrays of a chunk of edges."""
     closed = jax.make_jaxpr(lambda *arguments: function(*arguments))(*examples)
     try:
         made = _Compiler(columns, jnp.dtype(dtype))

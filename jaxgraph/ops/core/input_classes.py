@@ -34,17 +34,7 @@ _FIRST_EDGE_COLUMN = 1 << 31
 def extremum_of(
     message: MessageFn, inputs: Inputs, chunk: int, by_value: Extremum
 ) -> tuple[MessageFn, Extremum, Inputs]:
-    """Chooses how the winners of a maximum or minimum are identified: by value or by their inputs.
-
-    Args:
-      message: as for `propagate_by`.
-      inputs: the inputs of the message.
-      chunk: number of edges in a call of the message function.
-      by_value: the reducer of messages that are compared by value.
-
-    Returns:
-      Message, reducer and inputs for `propagate_by`.
-    """
+    """Chooses how the winners of a maximum or minimum are identified: by value or by their inputs."""
     if message is sum_message:
         return message, by_value, inputs
     examples = chunk_examples(inputs, chunk)
@@ -180,17 +170,7 @@ def count_winners(
     inputs: Inputs,
     results: tuple[Pytree, Pytree],
 ) -> tuple[Pytree, Pytree]:
-    """Adds the number of edges of the winning class to the results of a `ClassExtremum`.
-
-    Args:
-      reduce: `Schedule.reduce`.
-      message: any; only a `ClassedMessage` is counted.
-      inputs: the inputs of the message.
-      results: the results of `reduce`.
-
-    Returns:
-      The results from which a gradient is pulled.
-    """
+    """Adds the number of edges of the winning class to the results of a `ClassExtremum`."""
     if not isinstance(message, ClassedMessage):
         return results
     outputs, classes = results

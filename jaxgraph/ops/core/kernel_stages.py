@@ -28,36 +28,13 @@ class KernelStages(Stages):
     """
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
-        """The state [rows, ...] after the messages of a group.
-
-        Args:
-          over: the edges.
-          inputs: the inputs of the message.
-          before: the state to continue from; None: no message has been folded yet. Must be None
-            with `over.missing`.
-          num_rows: rows of the state.
-
-        Returns:
-          The state.
-        """
+        """The state [rows, ...] after the messages of a group."""
         raise NotImplementedError(f"{type(self).__name__} has no fold")
 
     def pull_over(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
     ) -> Inputs:
-        """Gradients of the floating inputs, as lists.
-
-        Args:
-          over, inputs: as for `fold_over`.
-          adjoint: the result of `adjoint`, one row per row of `inputs.receiver`.
-          wanted: which gradients are needed.
-          before: running gradients, as lists, empty with `over.missing`; an empty list: none so
-            far.
-
-        Returns:
-          For every wanted part the running gradients with those of the group added, edges in slot
-          order. The parts that are not wanted are returned unchanged.
-        """
+        """Gradients of the floating inputs, as lists."""
         raise NotImplementedError
 
     def fold(self, block: Block, inputs: Inputs) -> Pytree:

@@ -21,48 +21,20 @@ MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
 
 
 def sum_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: Pytree) -> Pytree:
-    """m_ij = x_j.
-
-    Args:
-      params: unused.
-      sender: arrays [edges, ...].
-      receiver: unused.
-      edge: unused.
-
-    Returns:
-      `sender`.
-    """
+    """m_ij = x_j."""
     return sender
 
 
 def weighted_message(
     params: Pytree, sender: jax.Array, receiver: Pytree, edge: jax.Array
 ) -> jax.Array:
-    """m_ij = w_ij x_j, not rounded to 16 bits, so that differences of weights stay exact.
-
-    Args:
-      params: unused.
-      sender: [edges, ...], such as [edges, heads, features].
-      receiver: unused.
-      edge: weights of the leading axes of `sender`: [edges], or [edges, heads].
-
-    Returns:
-      The shape of `sender`, in the accumulation type of `sender`.
-    """
+    """m_ij = w_ij x_j, not rounded to 16 bits, so that differences of weights stay exact."""
     edge = to_accumulation(edge.reshape(edge.shape + (1,) * (sender.ndim - edge.ndim)))
     return (edge * to_accumulation(sender)).astype(accumulation_dtype(sender.dtype))
 
 
 def sum_of_ends(params: Pytree, sender: jax.Array, receiver: jax.Array, edge: Pytree) -> jax.Array:
-    """s_j + r_i, added in 32 bits.
-
-    Args:
-      params, edge: unused.
-      sender, receiver: [edges, ...].
-
-    Returns:
-      [edges, ...], of the common type.
-    """
+    """s_j + r_i, added in 32 bits."""
     total = to_accumulation(sender) + to_accumulation(receiver)
     return total.astype(jnp.result_type(sender, receiver))
 

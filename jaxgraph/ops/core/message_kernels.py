@@ -28,16 +28,7 @@ Pytree = Any
 
 
 def message_stages(calls: Any, plain: Stages, inputs: Inputs) -> KernelStages | None:
-    """The kernels that sum messages or take their maximum or minimum.
-
-    Args:
-      calls: the kernels.
-      plain: message, reducer and chunk.
-      inputs: the inputs of the message; only types and structure are read.
-
-    Returns:
-      The stages, or None: there is no kernel for them.
-    """
+    """The kernels that sum messages or take their maximum or minimum."""
     leaves = jax.tree.leaves(inputs.sender)
     if not leaves or any(leaf.dtype not in calls.KERNEL_TYPES for leaf in leaves):
         return None

@@ -27,13 +27,6 @@ def needed_inputs(jaxpr: Any, outputs: list[Any] | None = None) -> set[Any]:
     """Finds the input variables on which outputs depend.
 
     Enters calls; in any other equation, every output depends on all inputs.
-
-    Args:
-      jaxpr: the program.
-      outputs: variables of it; None: all that it returns.
-
-    Returns:
-      Some of `jaxpr.invars`.
     """
     wanted = jaxpr.outvars if outputs is None else outputs
     needed = {var for var in wanted if isinstance(var, core.Var)}
@@ -57,13 +50,6 @@ def rounds_alike(jaxpr: Any) -> bool:
 
     Where no number is computed from a computed one, the compiler has no steps to reorder or to
     fuse.
-
-    Args:
-      jaxpr: the program.
-
-    Returns:
-      True where every floating number in it is a copy of an input, up to its sign, or one sum,
-      difference or product of 32 bits or more of such copies.
     """
     return _roundings(jaxpr, [0] * len(jaxpr.invars)) is not None
 
@@ -107,14 +93,7 @@ def _roundings_of(equation: Any, given: list[int]) -> list[int] | None:
 
 
 def inner_jaxprs(equation: Any) -> Iterator[Any]:
-    """Yields the programs that an equation holds, such as the body of a loop.
-
-    Args:
-      equation: an equation of a jaxpr.
-
-    Yields:
-      Each of them, as a `Jaxpr`.
-    """
+    """Yields the programs that an equation holds, such as the body of a loop."""
     for value in equation.params.values():
         for each in value if isinstance(value, tuple | list) else (value,):
             if isinstance(each, core.ClosedJaxpr):

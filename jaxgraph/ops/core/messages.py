@@ -176,20 +176,7 @@ def reduce_messages(
     inputs: Inputs,
     after: jax.Array | None = None,
 ) -> Pytree:
-    """Reduces the messages of one group of edges at their receivers.
-
-    Args:
-      edges: the edges of the shard.
-      group: which group.
-      message: `message(params, sender, receiver, edge)` on chunks of edges [chunk, ...].
-      reducer: how messages are combined.
-      inputs: the inputs of the message.
-      after: 0, as int32, that is added to the initial arrays, so that the work waits for it; None:
-        it waits for the inputs.
-
-    Returns:
-      The reducer's state, one row per compact row of the group.
-    """
+    """Reduces the messages of one group of edges at their receivers."""
     shapes = message_shapes(message, inputs, edges.chunk)
     table = reducer.empty(shapes, edges.receiver_capacity)
     table = start_after(table, when_ready(inputs) if after is None else after)
@@ -228,18 +215,7 @@ def pull_messages(
     want_params: bool = False,
     after: jax.Array | None = None,
 ) -> Pullback:
-    """Pulls the gradient of the outputs back to the rows at one end of a group of edges.
-
-    Args:
-      edges, group, message, reducer, inputs: as for `reduce_messages`.
-      side: "sender" or "receiver", whose gradient is wanted.
-      adjoint: `reducer.adjoint(...)`, one row per row of `inputs.receiver`.
-      want_params: whether the gradient of the parameters is wanted too.
-      after: as for `reduce_messages`.
-
-    Returns:
-      Gradients, `rows` by compact row of the group.
-    """
+    """Pulls the gradient of the outputs back to the rows at one end of a group of edges."""
     capacity = edges.receiver_capacity if side == "receiver" else edges.sender_capacity
     wanted = floating_leaves(inputs.receiver if side == "receiver" else inputs.sender)
     table = _zero_rows(wanted, capacity)
@@ -276,16 +252,7 @@ def pull_edges(
     want_params: bool = False,
     after: jax.Array | None = None,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Pulls the gradient of the outputs back to the edges of a group.
-
-    Args:
-      edges, group, message, reducer, inputs, adjoint, want_params, after: as for `pull_messages`.
-      totals: gradients of the floating edge inputs [slots, ...], to be added to.
-      fresh: whether the totals are 0, so that they need not be read.
-
-    Returns:
-      The totals with the group's edges, and the gradient of the parameters or an empty list.
-    """
+    """Pulls the gradient of the outputs back to the edges of a group."""
     params = zero_totals(inputs.params) if want_params else []
     params = start_after(params, when_ready(adjoint) if after is None else after)
     start = match_variation((totals, params), (edges, inputs, adjoint, reducer))

@@ -19,14 +19,7 @@ _FEW_FEATURES = 64
 
 
 def accumulation_dtype(dtype: Any) -> np.dtype:
-    """The type in which values of a type are accumulated.
-
-    Args:
-      dtype: the type of the values.
-
-    Returns:
-      float32 for floating types of 16 bits and fewer, else the type itself.
-    """
+    """The type in which values of a type are accumulated."""
     dtype = jnp.dtype(dtype)
     is_short = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
     return jnp.dtype(jnp.float32) if is_short else dtype
@@ -39,14 +32,7 @@ def to_accumulation(values: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def inner_product(left: jax.Array, right: jax.Array) -> jax.Array:
-    """<a_i, b_i> over the last axis, of arrays of at least two axes.
-
-    Args:
-      left, right: [rows, ..., features], of shapes that broadcast.
-
-    Returns:
-      [rows, ...].
-    """
+    """<a_i, b_i> over the last axis, of arrays of at least two axes."""
     shape = jnp.broadcast_shapes(left.shape, right.shape)
     left, right = (jnp.broadcast_to(each, shape).reshape(shape[0], -1) for each in (left, right))
     products, features = left * right, shape[-1]
@@ -87,15 +73,7 @@ def _inner_product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Arra
 
 
 def inner_products_of_heads(shared: jax.Array, values: jax.Array) -> jax.Array:
-    """<a_i, b_ih> for every head h, in the accumulation type.
-
-    Args:
-      shared: a [rows, features].
-      values: b [rows, heads, features], of the same type.
-
-    Returns:
-      [rows, heads].
-    """
+    """<a_i, b_ih> for every head h, in the accumulation type."""
     if values.dtype == accumulation_dtype(values.dtype):
         # XLA's CPU compiler sums an operand that is repeated over the heads ten times slower.
         return jnp.einsum("rf,rhf->rh", shared, values, precision=lax.Precision.HIGHEST)

@@ -72,19 +72,7 @@ def program_stages(
     has_dots: bool = True,
     lacks: frozenset[str] = frozenset(),
 ) -> KernelStages | None:
-    """The kernel for element-wise messages that are summed.
-
-    Args:
-      run: runs a program for all edges of a group.
-      plain: message, reducer and chunk.
-      inputs: the inputs of the message; only types, shapes and structure are read.
-      has_dots: whether the kernel computes gradients of numbers per edge too, and 64 bits; else XLA
-        computes these, a chunk of edges at a time.
-      lacks: operations that the kernel has not.
-
-    Returns:
-      The stages, or None: the messages are not element-wise, or use other types or operations.
-    """
+    """The kernel for element-wise messages that are summed."""
     if type(plain.reducer) is not Sum or isinstance(plain.message, EdgeOutputs):
         return None
     shapes = jax.tree.leaves(message_shapes(plain.message, inputs, plain.chunk))

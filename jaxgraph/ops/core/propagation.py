@@ -44,16 +44,7 @@ class Schedule(Protocol):
         ...
 
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        """Reduces all messages at their receivers.
-
-        Args:
-          message: evaluated on chunks of edges; closes over nothing that needs a gradient.
-          reducer: how messages are combined.
-          inputs: arrays by sender row, receiver row and edge slot.
-
-        Returns:
-          Outputs [receiver rows, ...], and residuals for `pull`.
-        """
+        """Reduces all messages at their receivers."""
         ...
 
     def pull(
@@ -65,17 +56,7 @@ class Schedule(Protocol):
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        """Gradients, as lists, of the floating inputs.
-
-        Args:
-          message, reducer, inputs: as for `reduce`.
-          results: the result of `reduce`.
-          gradient: gradient of the outputs.
-          wanted: which gradients are needed; the others are zeros.
-
-        Returns:
-          `Inputs` of lists of gradients.
-        """
+        """Gradients, as lists, of the floating inputs."""
         ...
 
 
@@ -85,15 +66,6 @@ def propagate_by(
     """Reduces messages at their receivers by a schedule.
 
     y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
-
-    Args:
-      schedule: the edges, and the order in which they are reduced.
-      message: evaluated on chunks of edges; must not close over anything that needs a gradient.
-      reducer: how messages are combined.
-      inputs: arrays by sender row, receiver row and edge slot.
-
-    Returns:
-      One row per receiver row.
     """
     # Here, outside of loops, gradients of replicated parameters are summed over the mesh only once.
     inputs = match_variation(inputs, (schedule, inputs))
@@ -137,17 +109,7 @@ def pull_once(
     gradient: Pytree,
     wanted: Wanted,
 ) -> Inputs:
-    """Pulls a gradient back through a sum, for use in a backward.
-
-    Args:
-      schedule, message, reducer, inputs: as for `propagate_by`, with a reducer whose gradient does
-        not depend on its results, such as `Sum`.
-      gradient: gradient of the outputs.
-      wanted: the inputs whose gradients are computed.
-
-    Returns:
-      The gradients, which forward mode can differentiate and reverse mode cannot.
-    """
+    """Pulls a gradient back through a sum, for use in a backward."""
     inputs = match_variation(inputs, (schedule, inputs, gradient))
     return pulled(message, wanted, schedule, reducer, inputs, ((), ()), gradient)
 

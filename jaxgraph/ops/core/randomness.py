@@ -37,15 +37,6 @@ def seed_words(key: Seed) -> tuple[jax.Array, jax.Array]:
     The two words of a threefry key are returned unchanged; longer keys are folded into two. A pair
     of words passes through, so that code which cannot carry a typed key (a kernel, a custom
     derivative) can carry its words.
-
-    Args:
-        key: scalar typed key, from `jax.random.key`, or two uint32 scalars.
-
-    Returns:
-        Two uint32 scalars.
-
-    Raises:
-        ValueError: if `key` is neither a typed key nor a pair.
     """
     if isinstance(key, Sequence):
         return key[0], key[1]
@@ -68,15 +59,6 @@ def keep_threshold(rate: float) -> int:
     """Returns the smallest hash with which an element is kept.
 
     threshold = round(rate * 2^32), at most 2^32 - 1; a rate of 0 keeps everything.
-
-    Args:
-        rate: probability of dropping an element, a static number in [0, 1).
-
-    Returns:
-        An integer in [0, 2^32).
-
-    Raises:
-        ValueError: if `rate` is not a static number in [0, 1).
     """
     if not isinstance(rate, Real) or isinstance(rate, bool) or not 0.0 <= float(rate) < 1.0:
         raise ValueError(
@@ -96,16 +78,6 @@ def node_keep_mask(
     """Draws the dropout mask of node features.
 
     keep[v, c] = hash(key, node_ids[v], column_offset + c) >= rate * 2^32
-
-    Args:
-        key: scalar typed key, or its `seed_words`.
-        node_ids: integer [n], global ids; may vary between devices.
-        num_columns: number of columns to draw.
-        rate: probability of dropping, static, in [0, 1).
-        column_offset: global index of the first column, for a device that holds a range of columns.
-
-    Returns:
-        bool [n, num_columns], true where the element is kept.
     """
     threshold = np.uint32(keep_threshold(rate))
     ids = _as_words(node_ids)
@@ -124,16 +96,6 @@ def entry_keep_mask(
     """Draws which entries of sparse features survive dropout: the same as of dense ones.
 
     keep[e] = hash(key, node_ids[rows[e]], column_offset + columns[e]) >= rate * 2^32
-
-    Args:
-        key: scalar typed key, or its `seed_words`.
-        node_ids: integer [n], global ids.
-        rows, columns: integer [entries], where each entry is.
-        rate: probability of dropping, static, in [0, 1).
-        column_offset: global index of the first column, for a device that holds a range of columns.
-
-    Returns:
-        bool [entries], true where the entry is kept.
     """
     threshold = np.uint32(keep_threshold(rate))
     ids, offset = _as_words(node_ids), _as_words(column_offset)
@@ -151,18 +113,6 @@ def edge_keep_mask(
     """Draws the dropout mask of attention coefficients.
 
     keep[e, h] = hash(key, receiver_ids[e], sender_ids[e], repetition[e], h) >= rate * 2^32
-
-    Args:
-        key: scalar typed key, or its `seed_words`.
-        receiver_ids: integer [c], global ids.
-        sender_ids: integer [c], global ids.
-        repetition: integer [c], index of the edge among the edges of the same sender and receiver,
-            or one integer for all edges.
-        num_heads: number of attention heads.
-        rate: probability of dropping, static, in [0, 1).
-
-    Returns:
-        bool [c, num_heads], true where the coefficient is kept.
     """
     threshold = np.uint32(keep_threshold(rate))
     ends = _as_words(receiver_ids), _as_words(sender_ids)

@@ -322,15 +322,7 @@ class Softmax(Reducer):
         return self.joined((values / kept[1][..., None]).astype(messages[1].dtype), kept)
 
     def joined(self, values: jax.Array, kept: Pytree) -> tuple[Pytree, Pytree]:
-        """The outputs and the residuals, from the outputs of every head.
-
-        Args:
-          values: y_ih [rows, heads, features] of every head.
-          kept: m and z [rows, heads].
-
-        Returns:
-          As `finish`.
-        """
+        """The outputs and the residuals, from the outputs of every head."""
         return values, kept
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
@@ -345,14 +337,7 @@ class Softmax(Reducer):
     def undivided_adjoint(
         self, outputs: Pytree, kept: Pytree, gradient: jax.Array
     ) -> tuple[jax.Array, ...]:
-        """A substitute for `adjoint` that does not store g / z, an array of the size of g.
-
-        Args:
-          outputs, kept, gradient: as for `adjoint`.
-
-        Returns:
-          g, m, <g, y> and 1 / z, which `cotangent` accepts too.
-        """
+        """A substitute for `adjoint` that does not store g / z, an array of the size of g."""
         peak, total = kept
         return gradient, peak, jnp.sum(to_accumulation(gradient) * outputs, -1), 1 / total
 

@@ -58,16 +58,7 @@ class Reduction:
     def of(
         self, message: MessageFn, inputs: Inputs, chunk: int
     ) -> tuple[MessageFn, Reducer, Inputs]:
-        """The reduction of some messages, which are not of "softmax".
-
-        Args:
-          message, inputs: as for `jaxgraph.ops.core.propagation.propagate_by`.
-          chunk: edges that the message function is called with.
-
-        Returns:
-          Message, reducer and inputs for `propagate_by`. Integers and truth values are averaged in
-          JAX's default floating type (float32).
-        """
+        """The reduction of some messages, which are not of "softmax"."""
         reducer = self.reducer()
         if isinstance(reducer, Extremum):
             return extremum_of(message, inputs, chunk, reducer)

@@ -29,16 +29,7 @@ pages for memory that XLA allocates anew in every call. Below, XLA's own code is
 
 
 def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
-    """y = x W
-
-    Args:
-      x: float [rows, in_features].
-      kernel: W [in_features, out_features], of the type of x.
-      implementation: "mosaic_gpu", "cpu" or "xla".
-
-    Returns:
-      float [rows, out_features].
-    """
+    """y = x W"""
     return _map_rows(implementation, x, kernel) if implementation == "cpu" else x @ kernel
 
 
@@ -61,47 +52,21 @@ def _is_large(x: jax.Array, columns: int) -> bool:
 
 
 def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
-    """y = x W with few columns; XLA fuses the gradient of x with the sum that it is added to.
-
-    Args:
-      x, kernel, implementation: as for `map_rows`.
-
-    Returns:
-      float [rows, out_features].
-    """
+    """y = x W with few columns; XLA fuses the gradient of x with the sum that it is added to."""
     return _map_rows_to_few(implementation, x, kernel)
 
 
 def map_rows_twice(
     x: jax.Array, kernel: jax.Array, other: jax.Array, implementation: str
 ) -> tuple[jax.Array, jax.Array]:
-    """y = x W and z = x V; V may have few columns, as in `map_rows_to_few`.
-
-    Args:
-      x: float [rows, in_features].
-      kernel: W [in_features, out_features], of the type of x.
-      other: V [in_features, columns], of the type of x.
-      implementation: as for `map_rows`.
-
-    Returns:
-      float [rows, out_features] and [rows, columns].
-    """
+    """y = x W and z = x V; V may have few columns, as in `map_rows_to_few`."""
     if implementation == "cpu" and x.dtype in KERNEL_TYPES:
         return _map_rows_twice(x, kernel, other)
     return map_rows(x, kernel, implementation), map_rows_to_few(x, other, implementation)
 
 
 def kernel_gradient(x: jax.Array, gradient: jax.Array, implementation: str) -> jax.Array:
-    """dW = x^T g
-
-    Args:
-      x: float [rows, in_features].
-      gradient: g [rows, out_features], of the type of x.
-      implementation: as for `map_rows`.
-
-    Returns:
-      [in_features, out_features], of the type of x.
-    """
+    """dW = x^T g"""
     if implementation == "cpu" and x.dtype in KERNEL_TYPES:
         return weight_gradient(x, gradient).astype(x.dtype)
     return x.T @ gradient

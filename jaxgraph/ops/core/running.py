@@ -44,17 +44,7 @@ class Pulled:
 
 
 def merge_at(reducer: Reducer, state: Pytree, compact: Pytree, position: jax.Array) -> Pytree:
-    """Merges the compact rows of a group into the first rows of a state.
-
-    Args:
-      reducer: the reducer of these states.
-      state: [rows, ...].
-      compact: [compact rows, ...].
-      position: int32 [rows to change], each row's compact row, -1: none.
-
-    Returns:
-      The new state.
-    """
+    """Merges the compact rows of a group into the first rows of a state."""
     size = position.shape[0]
     has = position >= 0
     found = take_rows(compact, jnp.maximum(position, 0))

@@ -46,19 +46,7 @@ def reduce_self_messages(
     inputs: Inputs,
     state: Pytree,
 ) -> Pytree:
-    """Folds the message of every node to itself that `missing` marks as carried by no edge.
-
-    Args:
-      node_ids: int32 [rows], global ids.
-      missing: bool [rows].
-      chunk: rows handled at a time.
-      message, reducer, inputs: as for `reduce_messages`; `inputs.edge` holds no arrays, or the
-        message has `to_itself`.
-      state: the reducer's state, [rows, ...].
-
-    Returns:
-      The new state.
-    """
+    """Folds the message of every node to itself that `missing` marks as carried by no edge."""
     message, inputs = _to_itself(message, inputs)
 
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, state: Pytree) -> Pytree:
@@ -81,15 +69,7 @@ def pull_self_messages(
     inputs: Inputs,
     adjoint: Pytree,
 ) -> Inputs:
-    """Gradients, as lists, of the floating inputs of the messages of nodes to themselves.
-
-    Args:
-      node_ids, missing, chunk, message, reducer, inputs: as for `reduce_self_messages`.
-      adjoint: `reducer.adjoint(...)`, [rows, ...].
-
-    Returns:
-      `Inputs` of lists: params, sender [rows, ...], receiver [rows, ...], and no edges.
-    """
+    """Gradients, as lists, of the floating inputs of the messages of nodes to themselves."""
     message, inputs = _to_itself(message, inputs)
 
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, carry: Inputs) -> Inputs:

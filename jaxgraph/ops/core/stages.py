@@ -56,26 +56,11 @@ class Stages:
     chunk: int
 
     def reduce(self, block: Block, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        """`finish` of `fold`, where a block has all edges.
-
-        Args:
-          block: the edges.
-          inputs: see above.
-
-        Returns:
-          As `finish`.
-        """
+        """`finish` of `fold`, where a block has all edges."""
         return self.finish(self.fold(block, inputs), inputs)
 
     def fold(self, block: Block, inputs: Inputs) -> Pytree:
-        """The state [receiver rows, ...] after all messages of a block.
-
-        Args:
-          block, inputs: as for `reduce`.
-
-        Returns:
-          The state.
-        """
+        """The state [receiver rows, ...] after all messages of a block."""
         edges, missing, reducer = block.edges, block.missing_self_loop, self.reducer
         position = edges.by_receiver.position
         empty = reducer.empty(message_shapes(self.message, inputs, self.chunk), block.receiver_rows)
@@ -98,56 +83,20 @@ class Stages:
         position: jax.Array,
         after: jax.Array | None,
     ) -> tuple[Pytree, Pytree]:
-        """The state after the messages of one more group.
-
-        Args:
-          edges, group: the edges.
-          inputs: see above.
-          state: the result of `fold`, or of this method.
-          position: int32 [rows to change], the compact row of each row, -1: none.
-          after: as for `jaxgraph.ops.core.messages.reduce_messages`.
-
-        Returns:
-          The new state, and arrays that exist once it does.
-        """
+        """The state after the messages of one more group."""
         compact = reduce_messages(edges, group, self.message, self.reducer, inputs, after)
         return merge_at(self.reducer, state, compact, position), compact
 
     def finish(self, state: Pytree, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        """Computes the outputs from a state into which all messages have been folded.
-
-        Args:
-          state: the last one.
-          inputs: see above, of any group.
-
-        Returns:
-          Outputs [receiver rows, ...] in the type of the messages, and residuals for `adjoint`.
-        """
+        """Computes the outputs from a state into which all messages have been folded."""
         return self.reducer.finish(state, message_shapes(self.message, inputs, self.chunk))
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
-        """The arrays of the receivers that a pull reads.
-
-        Args:
-          outputs, kept: the result of `finish` or of `reduce`.
-          gradient: gradient of the outputs.
-
-        Returns:
-          One row per receiver row.
-        """
+        """The arrays of the receivers that a pull reads."""
         return self.reducer.adjoint(outputs, kept, gradient)
 
     def pull(self, block: Block, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
-        """Gradients, as lists, of the floating inputs of the messages of a block.
-
-        Args:
-          block, inputs: as for `reduce`.
-          adjoint: the result of `adjoint`.
-          wanted: which gradients are needed; the others are zeros.
-
-        Returns:
-          `Inputs` of lists of gradients.
-        """
+        """Gradients, as lists, of the floating inputs of the messages of a block."""
         edges, missing = block.edges, block.missing_self_loop
         after = when_ready(adjoint)
         grads = start_after(zero_gradients(inputs), after)
@@ -176,18 +125,7 @@ class Stages:
         *,
         fresh: bool = False,
     ) -> Pulled:
-        """The running gradients with those of one more group.
-
-        Args:
-          edges, group, inputs, after: as for `fold_group`.
-          adjoint, wanted: as for `pull`.
-          gradients: the running gradients, as lists.
-          places: where rows are added; at most one end may be None.
-          fresh: whether the running gradients of edges are 0 and need not be read.
-
-        Returns:
-          The new gradients.
-        """
+        """The running gradients with those of one more group."""
         # The arguments of all three passes.
         given: dict[str, Any] = {"message": self.message, "reducer": self.reducer}
         given |= {"inputs": inputs, "adjoint": adjoint}

@@ -36,12 +36,6 @@ def stored(x: jax.Array) -> jax.Array:
     the last of them. It drops optimization barriers before it fuses, but it never recomputes the
     result of a loop, even of one without iterations. On other platforms this does nothing: a loop
     there may wait for the host.
-
-    Args:
-      x: an array of any shape and type.
-
-    Returns:
-      x.
     """
     return lax.platform_dependent(x, cpu=_after_empty_loop, default=lambda x: x)
 
@@ -58,28 +52,13 @@ def computed_once(tree: Pytree) -> Pytree:
 
     XLA recomputes a cheap array inside each reader and may round it differently there: it may fuse
     a multiplication with an addition. Arrays whose bits are compared later need this.
-
-    Args:
-      tree: pytree of arrays.
-
-    Returns:
-      `tree`.
     """
     # XLA's GPU compiler drops a barrier after fusion, its CPU compiler before.
     return jax.tree.map(stored, lax.optimization_barrier(tree))
 
 
 def stored_for(implementation: str, tree: Pytree) -> Pytree:
-    """Computes arrays that several loops and sums read, such as a gradient, only once.
-
-    Args:
-      implementation: that of the readers. Kernels read arrays anyway, and may write over them.
-      tree: pytree of arrays.
-
-    Returns:
-      `tree`, for "xla" with each array `stored`: otherwise XLA compiles and computes the norm,
-      activation and dropout of a gradient again in each reader.
-    """
+    """Computes arrays that several loops and sums read, such as a gradient, only once."""
     return jax.tree.map(stored, tree) if implementation == "xla" else tree
 
 
@@ -90,14 +69,6 @@ def stored_branch(
 
     XLA materialises the results of a branch. Use this for long computations, such as sums over
     edges: it compiles them apart from their readers, in less time than with each array `stored`.
-
-    Args:
-      number: int32 scalar, at least 0, which XLA must not know.
-      make: computes the arrays.
-      otherwise: computes arrays of the same shapes and types; never runs.
-
-    Returns:
-      The arrays.
     """
     return lax.cond(number >= 0, make, otherwise)
 

@@ -36,15 +36,7 @@ Pytree = Any
 
 
 def attention_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
-    """The CPU kernels for messages of attention.
-
-    Args:
-      plain: message, reducer and chunk.
-      inputs: the inputs of the message; only types and structure are read.
-
-    Returns:
-      The stages, or None: there is no kernel for them.
-    """
+    """The CPU kernels for messages of attention."""
     types = {leaf.dtype for leaf in jax.tree.leaves((inputs.sender, inputs.receiver))}
     message, reducer = plain.message, plain.reducer
     if len(types) != 1 or not types <= set(KERNEL_TYPES):

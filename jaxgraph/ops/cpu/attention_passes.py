@@ -63,15 +63,6 @@ def attention_state(over: EdgeGroup, attention: Attention, before: State | None)
     """The state of `Softmax` after all messages of a group, with sums that have been divided.
 
     After the last group it holds the outputs, without one more pass over all rows.
-
-    Args:
-      over: the edges.
-      attention: the inputs.
-      before: the state to continue from (its memory is reused); not with `over.missing`.
-
-    Returns:
-      peak and total [receivers, heads] and sums / total [receivers, heads, features], 0 where total
-      is 0, in the accumulation type.
     """
     parts = before or (None, None, None)
     check_start(over, *parts)
@@ -100,15 +91,7 @@ def attention_state(over: EdgeGroup, attention: Attention, before: State | None)
 
 
 def finished(state: State, attention: Attention) -> tuple[jax.Array, Any]:
-    """The result of the reducer's `finish`, from a state of `attention_state`.
-
-    Args:
-      state: the result of `attention_state` after all groups.
-      attention: the inputs.
-
-    Returns:
-      Outputs in the type of the values, and residuals.
-    """
+    """The result of the reducer's `finish`, from a state of `attention_state`."""
     peak, total, outputs = state
     values = outputs.astype(attention.values.dtype)
     return attention.reducer.joined(values, kept_of_softmax(peak, total))
@@ -121,23 +104,7 @@ def sender_gradients(
     wanted: Sequence[bool],
     before: Sequence[jax.Array | None],
 ) -> tuple[jax.Array | None, jax.Array | None, jax.Array, jax.Array]:
-    """The sums of gradients at senders, and the gradient of each edge for its receiver.
-
-    Args:
-      over: the edges.
-      attention: the inputs of the forward.
-      adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
-        peak and inner, as the reducer's `adjoint` returns them; or, where g has not been divided by
-        the total, 1 / total [receivers, heads] after them.
-      wanted: flags of the gradients of the values, of the senders' input of the logits, and of the
-        edges.
-      before: the arrays to which the first two are added; both or neither, none with
-        `over.missing`.
-
-    Returns:
-      The two gradients, None where not wanted; de [slots, heads]; de [missing rows, heads] of
-      messages from rows to themselves. The last two are empty where not wanted.
-    """
+    """The sums of gradients at senders, and the gradient of each edge for its receiver."""
     starts = [part if want else None for part, want in zip(before, wanted[:2], strict=True)]
     dtype, values, heads = attention.dtype, attention.values, attention.values.shape[1]
     receiver, packed, gradient = _receiver_rows(attention, adjoint)
@@ -192,17 +159,7 @@ def hidden_gradient(
     per_self: jax.Array,
     before: Sequence[jax.Array | None],
 ) -> tuple[jax.Array, jax.Array]:
-    """The gradients of GATv2's receivers and of its vector.
-
-    Args:
-      over: the edges.
-      attention: the inputs of the forward.
-      per_edge, per_self: de, from `sender_gradients`.
-      before: the arrays to which they are added; none with `over.missing`.
-
-    Returns:
-      [receivers, heads, features] and [heads, features].
-    """
+    """The gradients of GATv2's receivers and of its vector."""
     dtype, vector = attention.dtype, optional(attention.vector, attention.dtype)
     arrays = (
         attention.receiver,
@@ -228,17 +185,7 @@ def hidden_gradient(
 def edge_sum(
     over: EdgeGroup, per_edge: jax.Array, num_rows: int, before: jax.Array | None
 ) -> jax.Array:
-    """y_i = sum_e w_e over the edges e that enter i, added to `before`.
-
-    Args:
-      over: the edges; self-messages are left out.
-      per_edge: w [slots, heads].
-      num_rows: rows of the result.
-      before: [rows, heads], of the same type.
-
-    Returns:
-      [rows, heads].
-    """
+    """y_i = sum_e w_e over the edges e that enter i, added to `before`."""
     dtype = per_edge.dtype
     arrays = (per_edge, optional(before, dtype))
     results = [((num_rows, per_edge.shape[1]), dtype)]

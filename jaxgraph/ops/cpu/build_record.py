@@ -19,26 +19,13 @@ def record_path(library: Path) -> Path:
 
 
 def write_record(library: Path, source: Path = SOURCE) -> None:
-    """Writes the checksums of a library that was just built, and of its sources.
-
-    Args:
-      library: the compiled library.
-      source: the folder of the sources.
-    """
+    """Writes the checksums of a library that was just built, and of its sources."""
     record = {"library": _checksum(library), "sources": _source_checksum(source)}
     record_path(library).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
 def mismatch(library: Path, source: Path = SOURCE) -> str:
-    """Compares a library with its record, without loading it.
-
-    Args:
-      library: the compiled library.
-      source: the folder of the sources, which are compared where it exists.
-
-    Returns:
-      "" where the library is as built, and from these sources; else the difference.
-    """
+    """Compares a library with its record, without loading it."""
     try:
         record = json.loads(record_path(library).read_text(encoding="utf-8"))
         built, sources = record["library"], record["sources"]

@@ -37,20 +37,7 @@ def neighbor_sum(
     weights: jax.Array | None = None,
     before: jax.Array | None = None,
 ) -> jax.Array:
-    """y_i = sum_{e: j -> i} w_e x_j, added to `before`.
-
-    Args:
-      over: the edges; rows of `over.missing` add their own x, unweighted.
-      side: "receiver" or "sender", the end whose rows are written.
-      x: rows of the other end, [rows, ...], float32, bfloat16 or float64.
-      num_rows: rows of the result.
-      weights: [slots], or [slots, heads] for x [rows, heads, ...]; None: 1. Both are cast to their
-        common type.
-      before: [rows, ...], of the type of the result; not with `over.missing`.
-
-    Returns:
-      [rows, ...], in the accumulation type of x, or of the common type.
-    """
+    """y_i = sum_{e: j -> i} w_e x_j, added to `before`."""
     check_start(over, before)
     heads = 1 if weights is None or weights.ndim == 1 else weights.shape[1]
     if weights is not None:
@@ -76,18 +63,7 @@ def edge_products(
     heads: int = 1,
     before: jax.Array | None = None,
 ) -> jax.Array:
-    """y_e = <x_i, z_j> for e: j -> i, per head.
-
-    Args:
-      over: the edges; self-messages have no slot and are left out.
-      x: [receivers, heads, features] or any shape of as many numbers per row.
-      z: [senders, ...], of the same shape otherwise. Both are cast to their common type.
-      heads: number of products per row.
-      before: [slots, heads], of the slots of other groups, of the common type.
-
-    Returns:
-      [slots, heads], of the common type; without `before` 0 in the slots of other groups.
-    """
+    """y_e = <x_i, z_j> for e: j -> i, per head."""
     x, z = _of_one_type(x, z)
     arrays = (x, z, optional(before, x.dtype))
     results = [((over.edges.by_receiver.neighbors.shape[0], heads), x.dtype)]
@@ -104,18 +80,7 @@ def neighbor_extremum(
     maximum: bool,
     before: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The state of `jaxgraph.ops.core.reducers.Extremum` after all messages m_ij = x_j of a group.
-
-    Args:
-      over: the edges.
-      x: [senders, ...].
-      num_rows: rows of the result.
-      maximum: whether the largest wins, or the smallest.
-      before: the state to continue from; not with `over.missing`.
-
-    Returns:
-      best and count [rows, ...], in the accumulation type of x.
-    """
+    """The state of `jaxgraph.ops.core.reducers.Extremum` after all messages m_ij = x_j of a group."""
     state = before or (None, None)
     check_start(over, *state)
     dtype, shape = accumulation_dtype(x.dtype), (num_rows, *x.shape[1:])
@@ -139,17 +104,7 @@ def winner_gradient(
     *,
     before: jax.Array | None = None,
 ) -> jax.Array:
-    """dx_j = sum_{e: j -> i} g_i where x_j won at i, added to `before`.
-
-    Args:
-      over: the edges.
-      x: [senders, ...].
-      adjoint: the result of `Extremum.adjoint`, [receivers, ...].
-      before: [senders, ...], of the type of the result; not with `over.missing`.
-
-    Returns:
-      [senders, ...], in the accumulation type of x.
-    """
+    """dx_j = sum_{e: j -> i} g_i where x_j won at i, added to `before`."""
     check_start(over, before)
     dtype, num_rows = accumulation_dtype(x.dtype), x.shape[0]
     arrays = (x, _own_rows(over, num_rows), *adjoint, optional(before, dtype))
@@ -159,17 +114,7 @@ def winner_gradient(
 def run_program(
     over: EdgeGroup, side: str, program: RegisterProgram, tables: ProgramTables
 ) -> tuple[list[jax.Array], list[jax.Array]]:
-    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum of a program.
-
-    Args:
-      over: the edges; self-messages are left out.
-      side: "receiver" or "sender", the end whose rows are written.
-      program: the functions f.
-      tables: what it reads, float32 or float64.
-
-    Returns:
-      For each sum [rows, columns], and for each dot the total of f over all columns, [slots].
-    """
+    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum of a program."""
     dtype, slots = program.dtype, over.edges.by_receiver.neighbors.shape[0]
 
     def beside(arrays: list[jax.Array]) -> jax.Array:
@@ -220,16 +165,7 @@ def _portable_weight_gradient(
 def weight_gradient(
     x: jax.Array, gradient: jax.Array, beside: jax.Array | None = None
 ) -> jax.Array:
-    """dW = x^T [g h], for tables with very many rows.
-
-    Args:
-      x: [rows, in_features], float32, bfloat16 or float64.
-      gradient: g [rows, out_features], of the type of x.
-      beside: h [rows, more features], of the type of x, or None.
-
-    Returns:
-      [in_features, out_features + more features], in the accumulation type of x.
-    """
+    """dW = x^T [g h], for tables with very many rows."""
     width = gradient.shape[1] + (0 if beside is None else beside.shape[1])
     results = [((x.shape[1], width), accumulation_dtype(x.dtype))]
     arrays = (x, gradient, optional(beside, x.dtype))
@@ -242,16 +178,7 @@ def _portable_row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | N
 
 @partial(differentiated_as, _portable_row_product)
 def row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | None = None) -> jax.Array:
-    """y = [x u] W
-
-    Args:
-      x: [rows, in_features], float32, bfloat16 or float64.
-      kernel: W [in_features + more features, out_features], of the type of x.
-      beside: u [rows, more features], of the type of x, or None.
-
-    Returns:
-      [rows, out_features], of the type of x.
-    """
+    """y = [x u] W"""
     arrays = (x, optional(beside, x.dtype), kernel)
     results = [((x.shape[0], kernel.shape[1]), x.dtype)]
     return call_on_arrays("jaxgraph_row_product", arrays, results)[0]
@@ -265,16 +192,7 @@ def _portable_row_products(
 
 @partial(differentiated_as, _portable_row_products)
 def row_products(x: jax.Array, kernel: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """y = x W and z = x V, reading x once.
-
-    Args:
-      x: [rows, in_features], float32, bfloat16 or float64.
-      kernel: W [in_features, out_features], of the type of x.
-      other: V [in_features, columns], of the type of x.
-
-    Returns:
-      [rows, out_features] and [rows, columns], of the type of x.
-    """
+    """y = x W and z = x V, reading x once."""
     arrays = (x, jnp.concatenate([kernel, other], 1))
     results = [((x.shape[0], each.shape[1]), x.dtype) for each in (kernel, other)]
     y, z = call_on_arrays("jaxgraph_row_products", arrays, results)
@@ -282,30 +200,14 @@ def row_products(x: jax.Array, kernel: jax.Array, other: jax.Array) -> tuple[jax
 
 
 def on_large_pages(x: jax.Array, num_bytes: int) -> jax.Array:
-    """x, available only after large pages were requested for the program's temporary memory.
-
-    Args:
-      x: an array of any shape and type.
-      num_bytes: size of an array in that memory that is never written.
-
-    Returns:
-      x.
-    """
+    """x, available only after large pages were requested for the program's temporary memory."""
     results = [(x.shape, x.dtype), ((num_bytes,), jnp.uint8)]
     return call_on_arrays("jaxgraph_large_pages", (x,), results, {0: 0})[0]
 
 
 @partial(differentiated_as, take_rows)
 def taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
-    """y_i = x_j for j = rows_i.
-
-    Args:
-      x: [rows of x, ...].
-      rows: int32 [rows], in bounds.
-
-    Returns:
-      [rows, ...], of the type of x.
-    """
+    """y_i = x_j for j = rows_i."""
     results = [((len(rows), *x.shape[1:]), x.dtype)]
     return call_on_arrays("jaxgraph_take_rows", (x, rows), results)[0]
 

@@ -21,20 +21,7 @@ def call_kernel(
     before: Mapping[int, int],
     **attributes: Any,
 ) -> list[jax.Array]:
-    """Calls a kernel on the edges of a group.
-
-    Args:
-      target: name of the custom call.
-      over: the edges.
-      side: "receiver" or "sender", the end whose rows are written.
-      arrays: the arguments after the edges.
-      results: shape and dtype of each result.
-      before: for each result that continues from an earlier one, the position of that in `arrays`.
-      attributes: static arguments, as NumPy scalars or bool.
-
-    Returns:
-      The results.
-    """
+    """Calls a kernel on the edges of a group."""
     orientation = over.edges.orientation(side)
     edges = (
         jnp.asarray(over.group, jnp.int32).reshape(1),
@@ -55,18 +42,7 @@ def call_on_arrays(
     aliases: dict[int, int] | None = None,
     **attributes: Any,
 ) -> list[jax.Array]:
-    """Calls a kernel on arrays.
-
-    Args:
-      target: name of the custom call.
-      arrays: its arguments.
-      results: shape and dtype of each result.
-      aliases: from positions in `arrays` to the results that overwrite them.
-      attributes: static arguments, as NumPy scalars or bool.
-
-    Returns:
-      The results.
-    """
+    """Calls a kernel on arrays."""
     operands = match_variation(tuple(arrays), tuple(arrays))
     like = jax.typeof(operands[0])
     shapes = [_shape(shape, dtype, like) for shape, dtype in results]

@@ -55,10 +55,6 @@ def library() -> Library:
 
     A library that is damaged, or was built from sources other than those installed beside it, is
     not loaded.
-
-    Returns:
-      The kernels. A failure is logged in one line and not raised: every op has another
-      implementation.
     """
     if not LIBRARY.exists():
         reason = (

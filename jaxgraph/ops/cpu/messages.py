@@ -13,15 +13,7 @@ from jaxgraph.ops.cpu.attention_messages import attention_stages
 
 
 def cpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
-    """The CPU kernels for messages, or None where there are none.
-
-    Args:
-      plain: message, reducer and chunk.
-      inputs: the inputs of the message; only types and structure are read.
-
-    Returns:
-      The stages, or None.
-    """
+    """The CPU kernels for messages, or None where there are none."""
     if isinstance(plain.reducer, Softmax):
         return attention_stages(plain, inputs)
     found = message_stages(calls, plain, inputs)

@@ -51,19 +51,7 @@ def attention_state(
     *,
     fresh: bool = False,
 ) -> State:
-    """The state of `Softmax` after the edges of a group.
-
-    Args:
-      over: the edges; `missing` is left out.
-      logits: equation of the logits.
-      reducer: the softmax.
-      inputs: the inputs of the message, float32, bfloat16 or float16.
-      before: the state to continue from, float32.
-      fresh: whether it is the state of no messages, and need not be read.
-
-    Returns:
-      peak and total [receivers, heads] and sums [receivers, heads, features], float32.
-    """
+    """The state of `Softmax` after the edges of a group."""
     peak, total, sums = before
     edges = over.edges.by_receiver
     if not sums.size or not edges.neighbors.size:
@@ -85,15 +73,7 @@ def attention_output(
     inputs: Inputs,
     before: State | None,
 ) -> tuple[jax.Array, Any]:
-    """The result of `attention_state` and the reducer's `finish`, in one pass where possible.
-
-    Args:
-      over, logits, reducer, inputs: as for `attention_state`.
-      before: the state to continue from; None: no message has been folded yet.
-
-    Returns:
-      Outputs, of the type of values, and residuals.
-    """
+    """The result of `attention_state` and the reducer's `finish`, in one pass where possible."""
     edges, values = over.edges.by_receiver, values_of(logits, inputs)
     rows, shape = inputs.receiver.shape[0], (inputs.receiver.shape[0], *values.shape[1:])
     every = has_every_row(over, "receiver", rows)
@@ -127,20 +107,7 @@ def attention_gradients(
     *,
     fresh: bool = False,
 ) -> Gradients:
-    """The gradients after the edges of a group.
-
-    Args:
-      over, logits, reducer, inputs: as for `attention_state`.
-      adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
-        peak and inner [receivers, heads], as the reducer's `adjoint` returns them; or, where g has
-        not been divided by the total, 1 / total [receivers, heads] after them.
-      before: float32 arrays to which the gradients are added, in the shapes of the inputs; None:
-        not wanted. The form is that of `pallas_kernels.attention_gradient.attention_gradients`.
-      fresh: whether `before`, except that of `vector`, is 0 and need not be read.
-
-    Returns:
-      The gradients.
-    """
+    """The gradients after the edges of a group."""
     sides = (over.edges.by_sender, over.edges.by_receiver)
     if not adjoint[0].size or not all(side.neighbors.size for side in sides):
         return before

@@ -35,15 +35,7 @@ Pytree = Any
 
 
 def attention_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
-    """The GPU kernels for messages of attention.
-
-    Args:
-      plain: message, reducer and chunk.
-      inputs: the inputs of the message; only types and structure are read.
-
-    Returns:
-      The stages, or None: there is no kernel for them.
-    """
+    """The GPU kernels for messages of attention."""
     logits, leaves = message_logits(plain.message), jax.tree.leaves(inputs)
     if logits is None or any(leaf.dtype not in KERNEL_TYPES or not leaf.size for leaf in leaves):
         return None

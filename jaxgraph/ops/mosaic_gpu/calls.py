@@ -29,16 +29,7 @@ KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float16)))
 
 
 def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
-    """The rows of a group, in the order in which kernels reduce them.
-
-    Args:
-      over: the edges.
-      side: "receiver" or "sender", the end whose rows are reduced.
-      every: whether the rows without edges are included (see `has_every_row`).
-
-    Returns:
-      The rows that have edges, or all.
-    """
+    """The rows of a group, in the order in which kernels reduce them."""
     orientation, group = over.edges.orientation(side), jnp.asarray(over.group, jnp.int32)
     first, stop = _between(orientation.compressed_ptr, group)
     cut = orientation.cut
@@ -61,13 +52,7 @@ def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
 
 
 def has_every_row(over: EdgeGroup, side: str, num_rows: int) -> bool:
-    """True where `row_schedule(every=True)` has all rows of a table: kernels write them all.
-
-    Args:
-      over: the edges.
-      side: "receiver" or "sender", the end whose rows are reduced.
-      num_rows: rows of the table.
-    """
+    """True where `row_schedule(every=True)` has all rows of a table: kernels write them all."""
     is_first = isinstance(over.group, int) and over.group == 0
     return is_first and over.edges.orientation(side).position.shape[0] == num_rows
 
@@ -127,20 +112,7 @@ def neighbor_sum(
     scale: jax.Array | None = None,
     before: jax.Array | None = None,
 ) -> jax.Array:
-    """y_i = sum_{e: j -> i} w_e s_j x_j, added to `before`.
-
-    Args:
-      over: the edges; rows of `over.missing` add s_i x_i.
-      side: "receiver" or "sender", the end whose rows are written.
-      x: rows of the other end, [rows, ...], float32, bfloat16 or float16.
-      num_rows: rows of the result.
-      weights: [slots], or [slots, heads] for x [rows, heads, ...]; None: 1.
-      scale: float32 [rows of x]; None: 1.
-      before: float32 [rows, ...]; not with `over.missing`.
-
-    Returns:
-      float32 [rows, ...].
-    """
+    """y_i = sum_{e: j -> i} w_e s_j x_j, added to `before`."""
     check_start(over, before)
     shape = (num_rows, *x.shape[1:])
     fresh = before is None and over.missing is None
@@ -165,17 +137,7 @@ def run_program(
     program: RegisterProgram,
     tables: ProgramTables,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
-    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum of a program.
-
-    Args:
-      over: the edges; self-messages are left out.
-      side: "receiver" or "sender", the end whose rows are written.
-      program: the functions f, without dots.
-      tables: what it reads, float32.
-
-    Returns:
-      For each sum [rows, columns], and an empty list.
-    """
+    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum of a program."""
     shape = (tables.num_rows, program.columns)
     start = tables.before or [jnp.zeros(shape, jnp.float32) for _ in program.sums]
     orientation = over.edges.orientation(side)
@@ -212,17 +174,7 @@ def neighbor_mean(
     *,
     weights: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """y_i = sum_{e: j -> i} w_e x_j / n_i, with n_i the number of edges that enter i, at least 1.
-
-    Args:
-      over: the edges; rows of `over.missing` add their own x, unweighted, and 1 to n.
-      x: rows of the senders, [rows, ...], float32, bfloat16 or float16.
-      num_rows: rows of the result.
-      weights: as for `neighbor_sum`.
-
-    Returns:
-      y [rows, ...], of the type of x, and 1 / n, float32 [rows].
-    """
+    """y_i = sum_{e: j -> i} w_e x_j / n_i, with n_i the number of edges that enter i, at least 1."""
     shape, missing = (num_rows, *x.shape[1:]), over.missing
     start = _own_start(over, x, shape, None)
     neighbors = _neighbors(over, "receiver", x, weights, None)
@@ -287,18 +239,7 @@ def edge_products(
     heads: int = 1,
     before: jax.Array | None = None,
 ) -> jax.Array:
-    """y_e = <x_i, z_j> for e: j -> i, per head.
-
-    Args:
-      over: the edges; self-messages have no slot and are left out.
-      x: [receivers, heads, features] or any shape of as many numbers per row.
-      z: [senders, ...], of the same shape otherwise.
-      heads: number of products per row.
-      before: [slots, heads], of the slots of other groups, of the common type.
-
-    Returns:
-      [slots, heads], of the common type; without `before` 0 in the slots of other groups.
-    """
+    """y_e = <x_i, z_j> for e: j -> i, per head."""
     orientation, dtype = over.edges.by_receiver, jnp.promote_types(x.dtype, z.dtype)
     start = before
     if start is None:
@@ -322,17 +263,7 @@ def edge_sums(
     *,
     before: jax.Array | None = None,
 ) -> jax.Array:
-    """y_e = x_i + z_j for e: j -> i.
-
-    Args:
-      over: the edges; self-messages have no slot and are left out.
-      x: [receivers, ...].
-      z: [senders, ...], of the same shape otherwise.
-      before: [slots, ...], of the slots of other groups, of the common type.
-
-    Returns:
-      [slots, ...], of the common type; without `before` 0 in the slots of other groups.
-    """
+    """y_e = x_i + z_j for e: j -> i."""
     orientation, dtype = over.edges.by_receiver, jnp.promote_types(x.dtype, z.dtype)
     shape = (orientation.neighbors.shape[0], *x.shape[1:])
     start = jnp.zeros(shape, dtype) if before is None else before
@@ -349,17 +280,7 @@ def edge_total(
     values: jax.Array,
     num_rows: int,
 ) -> jax.Array:
-    """y_i = sum_e v_e over the edges that enter i, or those that leave it.
-
-    Args:
-      over: the edges; self-messages have no slot and are left out.
-      side: "receiver" or "sender", the end whose rows are written.
-      values: [slots, ...], float32, bfloat16 or float16.
-      num_rows: rows of the result.
-
-    Returns:
-      float32 [rows, ...].
-    """
+    """y_i = sum_e v_e over the edges that enter i, or those that leave it."""
     orientation, shape = over.edges.orientation(side), (num_rows, *values.shape[1:])
     start = jnp.zeros(shape, jnp.float32)
     if not start.size or not values.size:
@@ -382,18 +303,7 @@ def neighbor_extremum(
     maximum: bool,
     before: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The state of `jaxgraph.ops.core.reducers.Extremum` after all messages m_ij = x_j of a group.
-
-    Args:
-      over: the edges.
-      x: [senders, ...].
-      num_rows: rows of the result.
-      maximum: whether the largest wins, or the smallest.
-      before: the state to continue from; not with `over.missing`.
-
-    Returns:
-      best and count, float32 [rows, ...] each.
-    """
+    """The state of `jaxgraph.ops.core.reducers.Extremum` after all messages m_ij = x_j of a group."""
     shape, worst = (num_rows, *x.shape[1:]), -jnp.inf if maximum else jnp.inf
     check_start(over, *(before or ()))
     state = before
@@ -429,17 +339,7 @@ def winner_gradient(
     *,
     before: jax.Array | None = None,
 ) -> jax.Array:
-    """dx_j = sum_{e: j -> i} g_i where x_j won at i, added to `before`.
-
-    Args:
-      over: the edges.
-      x: [senders, ...].
-      adjoint: the result of `Extremum.adjoint`, [receivers, ...].
-      before: float32 [senders, ...]; not with `over.missing`.
-
-    Returns:
-      float32 [senders, ...].
-    """
+    """dx_j = sum_{e: j -> i} g_i where x_j won at i, added to `before`."""
     check_start(over, before)
     y, gradient = adjoint
     start = jnp.zeros(x.shape, jnp.float32) if before is None else before

@@ -16,15 +16,7 @@ _LACKS = frozenset(("sqrt",))
 
 
 def gpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
-    """The GPU kernels for messages, or None where there are none.
-
-    Args:
-      plain: message, reducer and chunk.
-      inputs: the inputs of the message; only types and structure are read.
-
-    Returns:
-      The stages, or None.
-    """
+    """The GPU kernels for messages, or None where there are none."""
     if isinstance(plain.reducer, Softmax):
         return attention_stages(plain, inputs)
     found = message_stages(calls, plain, inputs)

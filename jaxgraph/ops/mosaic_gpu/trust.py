@@ -14,15 +14,7 @@ if TYPE_CHECKING:
 
 
 def distrust(device: Any) -> str:
-    """Finds a reason not to choose the GPU kernels on a device by default.
-
-    Args:
-      device: a device of JAX.
-
-    Returns:
-      The reason; "" where the kernels were made for the chip and, if the device is present, a check
-      of sums, extrema and attention with their gradients has passed, once in a process.
-    """
+    """Finds a reason not to choose the GPU kernels on a device by default."""
     if reason := unsupported(device):
         return reason
     # The devices of a topology for compilation run nothing.
@@ -43,14 +35,7 @@ def _checked_once(device: Any) -> str:
 
 
 def failed_check(implementation: Implementation) -> str:
-    """Runs the self-check of an implementation.
-
-    Args:
-      implementation: the implementation.
-
-    Returns:
-      "" where it passed, else its line, or the first line of its error.
-    """
+    """Runs the self-check of an implementation."""
     try:
         found = implementation.check()
     except Exception as error:  # of a compiler, a driver or the kernel itself: all mean XLA

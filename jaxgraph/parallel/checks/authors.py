@@ -28,14 +28,7 @@ _SHARD_METHODS = _folder(jaxgraph) / "parallel" / "shard.py"
 
 
 def user_line(equation: Any) -> str:
-    """Finds the line of the user's code that made an equation.
-
-    Args:
-      equation: of a jaxpr.
-
-    Returns:
-      "file:line"; "" where JAX does not tell.
-    """
+    """Finds the line of the user's code that made an equation."""
     for frame in _frames(equation):
         path = Path(frame.file_name)
         if not _is_outside(path) and not _is_ours(path) and path.is_file():
@@ -44,14 +37,7 @@ def user_line(equation: Any) -> str:
 
 
 def is_users(equation: Any) -> bool:
-    """Tells whether the user's code made an equation, other than as a derivative.
-
-    Args:
-      equation: of a jaxpr.
-
-    Returns:
-      Whether it did; False where JAX does not tell.
-    """
+    """Tells whether the user's code made an equation, other than as a derivative."""
     if is_derivative(equation):
         return False
     for frame in _frames(equation):
@@ -62,26 +48,12 @@ def is_users(equation: Any) -> bool:
 
 
 def is_derivative(equation: Any) -> bool:
-    """Tells whether JAX made an equation by transposing another one.
-
-    Args:
-      equation: of a jaxpr.
-
-    Returns:
-      Whether it did.
-    """
+    """Tells whether JAX made an equation by transposing another one."""
     return "transpose(" in str(equation.source_info.name_stack)
 
 
 def is_of_jax(body: Any) -> bool:
-    """Tells whether a jaxpr is that of a function of JAX, or of an unknown one.
-
-    Args:
-      body: a jaxpr, closed or not.
-
-    Returns:
-      Whether it is.
-    """
+    """Tells whether a jaxpr is that of a function of JAX, or of an unknown one."""
     debug_info = getattr(getattr(body, "jaxpr", body), "debug_info", None)
     filename = getattr(debug_info, "func_filename", None)
     return filename is None or Path(filename).is_relative_to(_LIBRARIES[0])
@@ -97,15 +69,7 @@ def is_raised_by_jax(error: BaseException) -> bool:
 
 
 def is_within(equation: Any, function: str) -> bool:
-    """Tells whether a given function of JAX made an equation.
-
-    Args:
-      equation: of a jaxpr.
-      function: its name, such as "pmean".
-
-    Returns:
-      Whether it did.
-    """
+    """Tells whether a given function of JAX made an equation."""
     for frame in _frames(equation):
         if not Path(frame.file_name).is_relative_to(_LIBRARIES[0]):
             return False

@@ -372,15 +372,7 @@ def _concatenate(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def counted_from_end(step: Step, states: Sequence[State]) -> list[State] | None:
-    """Recognises position + number of entries, which JAX adds to read negative indices.
-
-    Args:
-      step: the equation.
-      states: of its inputs.
-
-    Returns:
-      The state of the sum; None for any other equation.
-    """
+    """Recognises position + number of entries, which JAX adds to read negative indices."""
     if step.name != "add" or step.literals[1] is None or step.literals[1] != step.entries:
         return None
     if isinstance(states[0], Along) and states[0].content == "position":
@@ -492,12 +484,7 @@ RULES |= dict.fromkeys(
 
 
 def by_rule(step: Step, states: Sequence[State]) -> list[State]:
-    """The states of the outputs of an equation, by the rule of its primitive.
-
-    Args:
-      step: the equation.
-      states: of its inputs, none of them `Mixed`.
-    """
+    """The states of the outputs of an equation, by the rule of its primitive."""
     if all(state == SHARED for state in states):
         return [SHARED] * len(step.outputs)
     return RULES.get(step.name, by_default)(step, states)

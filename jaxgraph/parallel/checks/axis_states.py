@@ -131,15 +131,7 @@ Rule = Callable[[Step, Sequence[State]], list[State]]
 
 
 def by_default(step: Step, states: Sequence[State]) -> list[State]:
-    """Keeps the axis of a primitive that acts element by element, or leaves a leading axis alone.
-
-    Args:
-      step: the equation.
-      states: of its inputs, none of them `Mixed`.
-
-    Returns:
-      The states of its outputs.
-    """
+    """Keeps the axis of a primitive that acts element by element, or leaves a leading axis alone."""
     along = [(s, shape) for s, shape in zip(states, step.inputs, strict=True) if s != SHARED]
     state = joined([state for state, _ in along])
     if not isinstance(state, Along):

@@ -38,16 +38,7 @@ _COLUMN_ADVICE = (
 
 
 def check_each_edge(message_fn: Callable[..., Pytree], *examples: Pytree) -> None:
-    """Checks that a message function computes the message of an edge from that edge alone.
-
-    Args:
-      message_fn: takes pytrees of arrays [edges, ...].
-      *examples: its arguments, with any number of edges.
-
-    Raises:
-      ValueError: a message depends on other edges of the chunk, or on the position of its edge, or
-        an output has no leading axis of edges.
-    """
+    """Checks that a message function computes the message of an edge from that edge alone."""
     try:
         found = _follow(message_fn, examples, 0, [True] * len(examples))
         for path, state, shape in found:
@@ -74,16 +65,7 @@ def check_each_edge(message_fn: Callable[..., Pytree], *examples: Pytree) -> Non
 def check_each_column(
     message_fn: Callable[..., Pytree], examples: Sequence[Pytree], has_columns: Sequence[bool]
 ) -> None:
-    """Checks that a message function computes every column from that column alone.
-
-    Args:
-      message_fn: takes arrays [edges, ...].
-      examples: its arguments.
-      has_columns: for each argument, whether it is features [edges, columns].
-
-    Raises:
-      ValueError: a message depends on other columns, or on the position of a column.
-    """
+    """Checks that a message function computes every column from that column alone."""
     try:
         for _, state, _ in _follow(message_fn, examples, 1, has_columns):
             if isinstance(state, Share | Unknown):

@@ -18,16 +18,7 @@ _SHAPE = re.compile(r"\((\d+(?:, \d+)*),?\)")
 def with_notes(
     message_fn: Callable[..., Pytree], all_rows: dict[str, set[int]]
 ) -> Callable[..., Pytree]:
-    """Makes errors of a message function say what is likely wrong.
-
-    Args:
-      message_fn: of sender, receiver and edge.
-      all_rows: for each of these arguments, the numbers of rows that an array for it has before
-        its rows are looked up.
-
-    Returns:
-      The function, which adds notes to an exception and raises it again.
-    """
+    """Makes errors of a message function say what is likely wrong."""
 
     def message(*ends: Pytree) -> Pytree:
         try:

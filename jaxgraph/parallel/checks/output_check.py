@@ -20,17 +20,7 @@ _ROW_OF = {"rows": "node", "edges": "edge slot"}
 
 
 def check_outputs(result: Pytree, outputs: Pytree, sizes: Mapping[str, int]) -> None:
-    """Checks that the result of a function fits `outputs`.
-
-    Args:
-      result: what the function returned on a shard.
-      outputs: "replicated", "rows" or "edges", a pytree prefix of the result.
-      sizes: "rows" and "edges" of the shard, padding included.
-
-    Raises:
-      ValueError: `outputs` does not fit the result, an output of "replicated" differs between
-        devices, or one of "rows" or "edges" has no rows.
-    """
+    """Checks that the result of a function fits `outputs`."""
     try:
         words = jax.tree.map(lambda word, part: jax.tree.map(lambda _: word, part), outputs, result)
     except (ValueError, TypeError) as error:
@@ -76,13 +66,6 @@ def check_random_rows(jaxpr: Any, num_rows: int) -> None:
 
     Row r of every device would get the same number, and a node's number would depend on the
     partition.
-
-    Args:
-      jaxpr: of the function; its types say over which mesh axes values vary.
-      num_rows: rows of the shard.
-
-    Raises:
-      ValueError: it draws an array [rows, ...] from a key that is the same on every device.
     """
     for equation in jaxpr.eqns:
         if equation.primitive.name == "random_bits":

@@ -86,17 +86,7 @@ _OF_EDGES = frozenset(("edges", "edge_weight", "edge_type", "edge_data", "kept_e
 
 
 def state_of_field(path: Sequence[Any], dimensions: int, table: int, *, of_edges: bool) -> RowState:
-    """Returns the state of an array of the shard.
-
-    Args:
-      path: from the shard to the array; columns of features are below a field.
-      dimensions: their number, with a leading one of size 1 before the rows.
-      table: the number of the graph among those of the call.
-      of_edges: whether slots of edges are followed, and not rows of nodes.
-
-    Returns:
-      Its state.
-    """
+    """Returns the state of an array of the shard."""
     name = path[0].name
     if of_edges:
         return Rows(Along(1), 0, table=table) if name in _OF_EDGES else Unknown(table)
@@ -122,17 +112,6 @@ def check_rows(
     It must treat every row separately, mask padding before it reduces over rows, and complete such
     reductions over the devices before it uses them. Its own use of `jax.lax.axis_index` and of
     collectives is not checked.
-
-    Args:
-      program: its jaxpr, closed, traced under `shard_map`.
-      inputs: the states of its flat arguments.
-      outputs: for each flat output, "rows" where it has a row per node, "edges" per edge.
-      num_rows: rows of the shard, or its slots of edges.
-      has_padding: whether any device has rows of padding.
-      of_edges: whether the slots of edges are followed.
-
-    Raises:
-      ValueError: the result would depend on the partition.
     """
     try:
         states = follow_rows(program, inputs, num_rows, has_padding=has_padding, of_edges=of_edges)

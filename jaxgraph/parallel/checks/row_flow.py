@@ -102,24 +102,7 @@ def follow_rows(
     of_edges: bool = False,
     of_messages: bool = False,
 ) -> list[RowState]:
-    """Finds the states of the outputs of a function of a shard, or of a message function.
-
-    Args:
-      program: the function, traced under `shard_map`.
-      inputs: the states of its flat arguments.
-      num_rows: rows of the shard, or its slots of edges.
-      has_padding: whether any device has rows of padding.
-      of_edges: whether the rows are slots of edges. What jaxgraph computes for each slot is then 0
-        in slots of padding.
-      of_messages: whether the function is one of messages: what it closes over is the same for all
-        rows, and code that is opaque to JAX is trusted.
-
-    Returns:
-      A state for each flat output.
-
-    Raises:
-      RowsError: the result would depend on the partition.
-    """
+    """Finds the states of the outputs of a function of a shard, or of a message function."""
     flow = _Flow(num_rows, has_padding, of_edges, of_messages, None)
     return flow.closed(program, inputs)
 
@@ -326,14 +309,7 @@ def _is_small(value: Any) -> bool:
 
 
 def _scan_counts(equation: Any) -> tuple[int, int]:
-    """Counts the constants and carries of a scan: their rank is the same inside and outside.
-
-    Args:
-      equation: of primitive "scan".
-
-    Returns:
-      Their numbers.
-    """
+    """Counts the constants and carries of a scan: their rank is the same inside and outside."""
     body = equation.params["jaxpr"]
     body = getattr(body, "jaxpr", body)
 
@@ -346,14 +322,7 @@ def _scan_counts(equation: Any) -> tuple[int, int]:
 
 
 def _body_of(equation: Any) -> Any:
-    """Finds the jaxpr of a call.
-
-    Args:
-      equation: of any primitive.
-
-    Returns:
-      The parameter with as many inputs and outputs as the equation, or None.
-    """
+    """Finds the jaxpr of a call."""
     for value in equation.params.values():
         if not isinstance(value, core.ClosedJaxpr | core.Jaxpr):
             continue

@@ -38,16 +38,7 @@ _OF_ALL_FLOATS = frozenset(("cumprod", "dot_general", "integer_pow", "mul", "red
 
 
 def has_naturals(equation: Any, naturals: Sequence[bool], output: int) -> bool:
-    """Tells whether an output of an equation is known to have no negative entry.
-
-    Args:
-      equation: of a jaxpr.
-      naturals: for each operand, whether no entry is negative.
-      output: index of the output.
-
-    Returns:
-      Whether it is.
-    """
+    """Tells whether an output of an equation is known to have no negative entry."""
     name, dtype = equation.primitive.name, equation.outvars[output].aval.dtype
     if not isinstance(dtype, np.dtype):
         return False
@@ -110,17 +101,7 @@ def filled(
     output: int,
     naturals: Sequence[bool] | None = None,
 ) -> Number | None:
-    """Finds the number that fills an output.
-
-    Args:
-      step: the equation.
-      numbers: for each operand, the number that fills it; None: not known.
-      output: index of the output.
-      naturals: for each operand, whether no entry is negative; None: not known of any.
-
-    Returns:
-      The number, or None.
-    """
+    """Finds the number that fills an output."""
     name = step.name
     if name in ("optimization_barrier", "sort"):
         return numbers[output]
@@ -152,17 +133,7 @@ def filled(
 
 
 def is_neutral(kind: str, number: Number | None, dtype: Any, *, natural: bool = False) -> bool:
-    """Tells whether one more number leaves a reduction unchanged.
-
-    Args:
-      kind: of a `Share`.
-      number: the number to add; None: any.
-      dtype: of the numbers.
-      natural: whether none of the numbers is negative.
-
-    Returns:
-      Whether it does.
-    """
+    """Tells whether one more number leaves a reduction unchanged."""
     if number is None:
         return False
     if kind in ("sum", "or", "xor"):

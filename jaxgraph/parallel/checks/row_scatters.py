@@ -33,14 +33,7 @@ SCATTERED: Mapping[str, str] = MappingProxyType(
 
 
 def is_by_value(states: Sequence[RowState]) -> bool:
-    """Tells whether a scatter writes each row at an index of its own, such as its label.
-
-    Args:
-      states: of the operand, the indices and the updates.
-
-    Returns:
-      Whether it does; else every row is written to itself, or all rows to the same entries.
-    """
+    """Tells whether a scatter writes each row at an index of its own, such as its label."""
     operand, indices = states[:2]
     if not isinstance(operand, Same | Share) or not isinstance(indices, Rows):
         return False
@@ -55,22 +48,7 @@ def scattered(
     *,
     has_padding: bool,
 ) -> Share:
-    """Returns the state of a scatter that reduces the rows with the same index.
-
-    Args:
-      step: the equation.
-      states: of the operand, the indices and the updates.
-      numbers: for each, the number that fills it or its padding; None: not known.
-      dtype: of the operand.
-      has_padding: whether any device has rows of padding.
-
-    Returns:
-      The share.
-
-    Raises:
-      RefusedError: padding is reduced too; the operand is no share, and would be counted once per
-        part; or an update belongs to another row.
-    """
+    """Returns the state of a scatter that reduces the rows with the same index."""
     operand, indices, updates = states[:3]
     kind, shape = SCATTERED[step.name], step.inputs[2]
     assert isinstance(indices, Rows)

@@ -50,49 +50,21 @@ _COMPLETES = {
 
 
 def reduced(step: Step, axes: Sequence[int]) -> Share:
-    """Returns the state of a reduction over dimensions that include the rows.
-
-    Args:
-      step: the equation, "reduce_sum" and so on.
-      axes: the dimensions.
-
-    Returns:
-      The state.
-    """
+    """Returns the state of a reduction over dimensions that include the rows."""
     shape = step.inputs[0]
     entries = math.prod(shape[axis % len(shape)] for axis in axes)
     return Share(step.name.removeprefix("reduce_"), entries)
 
 
 def entries_of_product(step: Step, states: Sequence[RowState]) -> int:
-    """Counts the addends of each entry of a product of rows, divided by their scale.
-
-    Args:
-      step: the equation, "dot_general".
-      states: of its operands.
-
-    Returns:
-      The number.
-    """
+    """Counts the addends of each entry of a product of rows, divided by their scale."""
     summed, _ = step.params["dimension_numbers"][0]
     entries = math.prod(step.inputs[0][dimension] for dimension in summed)
     return divided(entries, divisor(step, states), step.entries)
 
 
 def divided(entries: int, by: Number | None, rows: int) -> int:
-    """Checks that a sum over rows is not divided by their number, padding included.
-
-    Args:
-      entries: addends of each entry of the sum; 0: not known.
-      by: the divisor; None: not known.
-      rows: of the shard.
-
-    Returns:
-      The divisor that would still make the sum a mean.
-
-    Raises:
-      RefusedError: it is divided by the number of rows.
-    """
+    """Checks that a sum over rows is not divided by their number, padding included."""
     if by is None or by < 2 or by != by // 1 or entries % by:
         return entries
     # With as many features as rows it may be a mean over features.
@@ -114,16 +86,7 @@ def divisor(step: Step, states: Sequence[RowState]) -> Number | None:
 
 
 def completed(step: Step, states: Sequence[RowState]) -> None:
-    """Checks that a reduction over the devices completes shares of the same reduction.
-
-    Args:
-      step: the equation, "psum" and so on.
-      states: of its operands.
-
-    Raises:
-      RefusedError: an operand is the same on every device, has rows, or is a share of another
-        reduction.
-    """
+    """Checks that a reduction over the devices completes shares of the same reduction."""
     for state in states:
         if isinstance(state, Rows):
             raise RefusedError("rows")
@@ -134,16 +97,7 @@ def completed(step: Step, states: Sequence[RowState]) -> None:
 
 
 def check_linear(step: Step, states: Sequence[RowState], given: Any, made: Any) -> None:
-    """Checks that a share of a sum is not rounded to integers, or compared with zero.
-
-    Args:
-      step: the equation.
-      states: of its operands.
-      given, made: types of its first operand and of its output.
-
-    Raises:
-      RefusedError: it is.
-    """
+    """Checks that a share of a sum is not rounded to integers, or compared with zero."""
     if not (isinstance(states[0], Share) and states[0].kind == "sum"):
         return
     rounds = np.issubdtype(given, np.inexact) or made == np.bool_ or step.name == "div"
@@ -152,18 +106,7 @@ def check_linear(step: Step, states: Sequence[RowState], given: Any, made: Any) 
 
 
 def shared_out(step: Step, states: Sequence[RowState]) -> list[RowState]:
-    """Applies an equation to shares.
-
-    Args:
-      step: the equation.
-      states: of its operands, at least one of them a share, none unknown.
-
-    Returns:
-      The states of its outputs.
-
-    Raises:
-      RefusedError: the result is no share of a reduction.
-    """
+    """Applies an equation to shares."""
     shares = [state for state in states if isinstance(state, Share)]
     kinds = {share.kind for share in shares}
     if any(isinstance(state, Rows) for state in states) or len(kinds) > 1:

@@ -123,14 +123,7 @@ def number_of(value: Any) -> Number | None:
 
 
 def is_natural(state: RowState) -> bool:
-    """Tells whether it is known that no entry of a value is negative.
-
-    Args:
-      state: of the value.
-
-    Returns:
-      Whether it is.
-    """
+    """Tells whether it is known that no entry of a value is negative."""
     if isinstance(state, Same) and state.value is not None:
         return state.value >= 0
     return isinstance(state, Same | Rows) and state.natural
@@ -143,17 +136,7 @@ def table_of(states: Iterable[RowState]) -> int | None:
 
 
 def joined_rows(first: RowState, second: RowState) -> RowState:
-    """Joins the states of two values, either of which may be selected.
-
-    Args:
-      first, second: the states.
-
-    Returns:
-      The state of the selected value.
-
-    Raises:
-      RefusedError: one is a share of a sum, and the other would be counted once per part.
-    """
+    """Joins the states of two values, either of which may be selected."""
     if first == second:
         return first
     if isinstance(first, Same) and isinstance(second, Same):

@@ -71,13 +71,6 @@ def exchange_all(shard: Shard, tree: Pytree) -> Pytree:
     """Returns the own rows followed by all halos, with equally many rows per part.
 
     Differentiable; the gradient of a halo row travels back and is added to its owner's row.
-
-    Args:
-      shard: the shard; its `send` table lists the rows that travel.
-      tree: arrays [rows, ...].
-
-    Returns:
-      Arrays [rows + parts * halo rows, ...].
     """
     if shard.send is None:
         return tree

@@ -41,18 +41,7 @@ PartialFn = Callable[[Pytree, Pytree, ColumnChunk], jax.Array]
 def push_pull(
     topology: ColumnTopology, function: PartialFn, params: Pytree, table: Pytree
 ) -> jax.Array:
-    """Sums the devices' shares of the own rows.
-
-    Args:
-      topology: nodes and edges.
-      function: `(params, table, chunk) -> float [receivers of the chunk, ...]`, this device's share
-        of their rows; closes over no array.
-      params: pytree of arrays that the share depends on.
-      table: pytree of arrays [parts * rows, ...] of all nodes.
-
-    Returns:
-      float [rows, ...].
-    """
+    """Sums the devices' shares of the own rows."""
     params, table = match_variation((params, table), topology)
     return _push_pull(function, topology, params, table)
 

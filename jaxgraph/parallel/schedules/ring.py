@@ -69,13 +69,6 @@ def visit_parts(shard: Shard, visit: Visit) -> Pytree:
     A scan forces the order, so that one remote part is resident at a time. With `shard.prefetch`
     the steps are unrolled: while a part is worked on, the next one is on its way, and so is the
     answer to the last one.
-
-    Args:
-      shard: the shard.
-      visit: the functions to call.
-
-    Returns:
-      The last carry.
     """
     visit, steps = _named(visit), shard.num_parts - 1
     if steps and shard.prefetch:

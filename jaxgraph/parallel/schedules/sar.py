@@ -226,15 +226,7 @@ def backward_plan(
     wanted: Wanted,
     chunk: int,
 ) -> str:
-    """Chooses how the backward treats remote parts: "push", "refetch" or "at-sender".
-
-    Args:
-      message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.
-      chunk: number of edges in a call of the message function.
-
-    Returns:
-      The plan that the message function allows and that moves the fewest bytes per row.
-    """
+    """Chooses how the backward treats remote parts: "push", "refetch" or "at-sender"."""
     if not looks_at_senders(message, reducer, inputs, adjoint, wanted, chunk):
         return "push"
     senders = 2 * row_bytes(floating_leaves(inputs.sender))
@@ -318,15 +310,7 @@ def looks_at_senders(
     wanted: Wanted,
     chunk: int,
 ) -> bool:
-    """True where a wanted gradient of the messages depends on the values of the senders.
-
-    Args:
-      message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.
-      chunk: number of edges in a call of the message function.
-
-    Returns:
-      False in the paper's case 1 (a sum of the senders' features, say), True in case 2.
-    """
+    """True where a wanted gradient of the messages depends on the values of the senders."""
 
     def gradients(sender: Pytree, params: Pytree, receiver: Pytree, edge: Pytree, adjoint: Pytree):
         values = Inputs(params, sender, receiver, edge)

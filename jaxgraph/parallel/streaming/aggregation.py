@@ -299,14 +299,7 @@ class AggregationOverParts:
         run.forget(self._key(what))
 
     def adjoint(self, run: Run, turn: int, feed: Feed, gradients: list[Any]) -> None:
-        """Pulls the gradient of results to their receivers, and in columns to the operands.
-
-        Args:
-          run: the run.
-          turn: the turn of the parts.
-          feed: see `loads_of_adjoint`, and in columns `loads_of_column`.
-          gradients: of the results.
-        """
+        """Pulls the gradient of results to their receivers, and in columns to the operands."""
         shard, reducer, inputs, outputs, kept = feed.take()
         outputs, kept = self._with_winners(run, turn, shard, inputs, (outputs, kept))
         gradient = self._call.outputs.unflatten(gradients)

@@ -101,19 +101,7 @@ class StagedProgram:
 def staged(
     program: FlatProgram, graph_values: Iterable[int], differentiated: Iterable[int]
 ) -> StagedProgram:
-    """Cuts a program at its barriers.
-
-    Args:
-      program: the steps of a function of a shard.
-      graph_values: numbers of the arguments that are arrays of a part.
-      differentiated: numbers of the arguments whose gradient is needed.
-
-    Returns:
-      The stages.
-
-    Raises:
-      ValueError: a sum over all parts of a value that is the same for all.
-    """
+    """Cuts a program at its barriers."""
     cut = _Cut(program, frozenset(graph_values), frozenset(differentiated))
     return cut.result()
 

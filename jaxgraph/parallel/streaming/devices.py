@@ -105,12 +105,7 @@ class Devices:
         return made.structure.unflatten(made.run(*leaves))
 
     def bring(self, value: Spread, write: Callable[[int, Any], None]) -> None:
-        """Brings arrays back, in a thread, in order.
-
-        Args:
-          value: the arrays.
-          write: called with the number of each part in its turn, and its array.
-        """
+        """Brings arrays back, in a thread, in order."""
         self.moved.returned += value.array.nbytes * len(self._local) // self.host.devices
         self._writer.submit(lambda: self._write(value, write))
 

@@ -168,12 +168,7 @@ def padded(rows: np.ndarray, room: int) -> np.ndarray:
 
 
 def room_of(count: int, most: int) -> int:
-    """The size of a table of so many rows: one of few, so that few programs are compiled.
-
-    Args:
-      count: its rows.
-      most: of any such table.
-    """
+    """The size of a table of so many rows: one of few, so that few programs are compiled."""
     room = max(most, 1)
     while -(-room // 2) >= max(count, _SMALLEST_ROOM):
         room = -(-room // 2)

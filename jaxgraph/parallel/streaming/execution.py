@@ -123,14 +123,7 @@ class Run:
     def add(
         self, number: int, turn: int, gradient: Any, rows: list[np.ndarray] | None = None
     ) -> None:
-        """Adds to the gradient of a value, of the parts of a turn or shared.
-
-        Args:
-          number: of the value.
-          turn: the turn.
-          gradient: what to add.
-          rows: for each part of the turn, where to; None: to all rows.
-        """
+        """Adds to the gradient of a value, of the parts of a turn or shared."""
         if number in self._function.graph_leaves:
             return
         if number not in self._own:

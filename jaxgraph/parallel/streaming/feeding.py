@@ -120,12 +120,7 @@ class Packing:
         return found
 
     def read_by(self, token: jax.Array, buffers: list[np.ndarray]) -> None:
-        """Says that a program reads buffers, and waits while too many programs run.
-
-        Args:
-          token: a result of the program.
-          buffers: from `rows`.
-        """
+        """Says that a program reads buffers, and waits while too many programs run."""
         self._running.append((token, buffers))
         while len(self._running) > self.in_flight:
             self._finish_one()

@@ -84,18 +84,7 @@ class FlatProgram:
 
 
 def flattened(closed: Any) -> FlatProgram:
-    """Inlines the calls of a traced function.
-
-    Args:
-      closed: its jaxpr, closed.
-
-    Returns:
-      Its steps.
-
-    Raises:
-      ValueError: an aggregation or a sum over all nodes stands in a loop or a branch that the host
-        cannot run.
-    """
+    """Inlines the calls of a traced function."""
     numbering = _Numbering()
     constants = {
         numbering.new(v): c for v, c in zip(closed.jaxpr.constvars, closed.consts, strict=True)

@@ -96,11 +96,7 @@ class StreamedFunction:
         return self._structure.unflatten(outputs), structure.unflatten(grads)
 
     def write_rows(self, write: Callable[[int, np.ndarray], None]) -> None:
-        """Computes a function of the graph alone, whose one result has rows.
-
-        Args:
-          write: called with each part of this process and its rows.
-        """
+        """Computes a function of the graph alone, whose one result has rows."""
         with Run(self, (), self._new_devices(), keep=False) as run:
             run.forward()
             number: Any = self.staged.program.outputs[0]
@@ -161,13 +157,7 @@ class StreamedFunction:
         return lambda values: piece.run(values, self.constants)
 
     def own_program(self, level: int, keep: bool, returned: tuple[int, ...]) -> Any:
-        """`(folded, {read: value}) -> ({number: value}, [residuals])`, of a stage.
-
-        Args:
-          level: the stage; `folded` are the results of `fold` of the aggregations before it.
-          keep: whether to return residuals.
-          returned: numbers of the values to return.
-        """
+        """`(folded, {read: value}) -> ({number: value}, [residuals])`, of a stage."""
         key = level, keep, returned
         if key not in self._own_programs:
             self._own_programs[key] = self._forward(*key)

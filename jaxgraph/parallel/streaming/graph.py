@@ -232,12 +232,7 @@ class StreamedGraph(ShardedGraph):
         return ShardedGraph(dataclasses.replace(of_devices, nodes=nodes), mesh, self.counts)
 
     def with_nodes(self, types: Callable[[Any], Any], keys: Callable[[Any], Any]) -> StreamedGraph:
-        """The graph with other data of nodes, which wait in the same store.
-
-        Args:
-          types: from the types of the present data to those of the new.
-          keys: from the keys of the present data in the store to those of the new.
-        """
+        """The graph with other data of nodes, which wait in the same store."""
         host, shards = self.parts, self.shards
         like = dataclasses.replace(host.like, nodes=types(host.like.nodes))
         keyed = jax.tree.unflatten(jax.tree.structure(host.like), host.keys)
@@ -272,34 +267,14 @@ def streamed_graph(
     node_dtype: Any = None,
     pipeline: Pipeline | None = None,
 ) -> StreamedGraph:
-    """Makes the parts of a source ready to be streamed.
-
-    Args:
-      source: of parts in mode "sar".
-      mesh: the devices that they visit, one part on each; it may span processes, each of which
-        holds the parts that visit its own devices.
-      folder: where the parts wait, and all that is computed for them; None: in memory.
-      implementation, node_dtype: as for `jaxgraph.parallel.shard`.
-      pipeline: the overlap of transfers and work.
-
-    Returns:
-      The graph.
-
-    Raises:
-      ValueError: the devices do not divide the parts, or the source is of another mode.
-      OSError: the folder has no room for the parts.
-    """
+    """Makes the parts of a source ready to be streamed."""
     store = MemoryStore() if folder is None else FileStore(folder)
     options = {"implementation": implementation, "node_dtype": node_dtype, "pipeline": pipeline}
     return _made(source, mesh, store, **options)
 
 
 def outlined_graph(source: PartSource, mesh: Mesh, **options: Any) -> StreamedGraph:
-    """A streamed graph of shapes, which can be rehearsed and not run.
-
-    Args:
-      source, mesh, options: as for `streamed_graph`; nothing waits, so that there is no folder.
-    """
+    """A streamed graph of shapes, which can be rehearsed and not run."""
     return _made(source, mesh, None, **options)
 
 

@@ -74,12 +74,7 @@ class Waiting:
 
 
 def spread_type(leaf: Any, devices: int) -> Spread:
-    """The type of `Spread` arrays.
-
-    Args:
-      leaf: one of them, or its type.
-      devices: their number.
-    """
+    """The type of `Spread` arrays."""
     shape = tuple(leaf.shape)
     if devices > 1:
         shape = (devices * shape[0], *shape[1:]) if shape else (devices,)
@@ -148,14 +143,7 @@ class Executables:
         donates: bool = False,
         options: tuple[tuple[str, Any], ...] = (),
     ) -> Executable:
-        """The executable of a function.
-
-        Args:
-          program: the function.
-          leaves, structure: its arguments, or their types, flat.
-          donates: whether its results take the memory of the first argument.
-          options: its keyword arguments, which are no arrays.
-        """
+        """The executable of a function."""
         types = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         key = program, structure, types, donates, options
         if key not in self._known:
@@ -225,12 +213,7 @@ class Executables:
         return run
 
     def used(self, program: Callable[..., Pytree], types: tuple[Any, ...]) -> frozenset[int]:
-        """The leaves of the arguments that the results of a program depend on.
-
-        Args:
-          program: the function.
-          types: the types of the arguments on one device; all are traced as `Spread`.
-        """
+        """The leaves of the arguments that the results of a program depend on."""
         spread = jax.tree.map(lambda leaf: spread_type(leaf, self.mesh.size), types)
         closed = jax.make_jaxpr(self._over_devices(program))(*spread)
         if self.mesh.size == 1:

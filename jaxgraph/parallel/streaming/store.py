@@ -146,11 +146,7 @@ class FileStore(MemoryStore):
         self._lock = threading.Lock()
 
     def put(self, key: Hashable, part: int, values: np.ndarray) -> None:
-        """See `MemoryStore.put`.
-
-        Raises:
-          OSError: the disk is full.
-        """
+        """See `MemoryStore.put`."""
         values = np.asarray(values)
         with self._lock:
             held = self._held.get(key)

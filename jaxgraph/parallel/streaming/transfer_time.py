@@ -23,13 +23,6 @@ def share_of_whole(mesh: Mesh) -> float:
 
     A device of the host reads rows in place. Then packing took less time at any share: an epoch of
     a GCN with 131,072 nodes in 8 parts 3.1 s, and 3.8 s with whole parts.
-
-    Args:
-      mesh: the devices, there or not.
-
-    Returns:
-      The share, of the first process; infinity for devices of the host, and those that are not
-      there.
     """
     here = [each for each in mesh.devices.flat if each in jax.local_devices()]
     if not here or here[0].platform == "cpu":
@@ -44,15 +37,7 @@ def share_of_whole(mesh: Mesh) -> float:
 
 @functools.cache
 def measured_share(device: Any) -> float:
-    """Measures T_copy / (T_copy + T_trans), once: NeuGraph, section 3.2.
-
-    Args:
-      device: of jax.
-
-    Returns:
-      The share, where T_copy is the throughput of packing rows on the host, and T_trans that of
-      sending them to the device.
-    """
+    """Measures T_copy / (T_copy + T_trans), once: NeuGraph, section 3.2."""
     rows, chosen = np.ones((_ROWS, _COLUMNS), np.float32), np.arange(0, _ROWS, 2)
     packed = np.empty((len(chosen), _COLUMNS), np.float32)
     copied = _seconds(lambda: np.take(rows, chosen, axis=0, out=packed, mode="clip"))

@@ -122,8 +122,8 @@ FEATURES: Mapping[str, tuple[str, Callable[[Neighbors, Access], np.ndarray] | No
     # Edges times the share of the sender rows that does not fit the cache.
     "missed edges": ("misses", lambda n, a: n.in_degrees),
 }
-"""By name: the field of `jaxgraph.partition.node_cost.NodeCost` that a feature belongs to and, if it
-is a sum over nodes, `(neighbors, access) -> [num_nodes]`. A new one is one more line of the table."""
+"""By name: the field of `jaxgraph.partition.node_cost.NodeCost` that a feature belongs to and, if
+it is a sum over nodes, `(neighbors, access) -> [num_nodes]`. A new one is one more line."""
 
 ROC_PRINTED = ("nodes", "neighbors", "runs", "id accesses", "row accesses")
 """Table 2 of ROC, as printed."""
@@ -132,17 +132,7 @@ DEFAULT = ("padded rows", "nodes", "edges", "halo rows", "padded halo rows", "mi
 
 
 def checked_features(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns names of features as a tuple.
-
-    Args:
-        names: names of `FEATURES`.
-
-    Returns:
-        The same names.
-
-    Raises:
-        ValueError: there is none, or one is unknown or occurs twice.
-    """
+    """Returns names of features as a tuple."""
     if isinstance(names, str):
         names = (names,)
     for name in names:
@@ -155,15 +145,7 @@ def checked_features(names: Sequence[str]) -> tuple[str, ...]:
 def weighted_cost(weights: Mapping[str, float], neighbors: Neighbors, access: Access) -> NodeCost:
     """Makes the cost that is a weighted sum of features.
 
-        cost_p = sum_f weight_f feature_f(p)
-
-    Args:
-        weights: cost per unit of each feature, by name, not negative.
-        neighbors: the graph.
-        access: how the layer reads rows.
-
-    Returns:
-        The cost of the nodes of the graph.
+    cost_p = sum_f weight_f feature_f(p)
     """
     per_node = np.zeros(neighbors.num_nodes)
     terms: dict[str, Any] = {}
@@ -184,18 +166,6 @@ def part_features(
     graph: Graph, partition: Partition, access: Access, features: Sequence[str] = DEFAULT
 ) -> np.ndarray:
     """Evaluates features of all parts.
-
-    Args:
-        graph: the graph.
-        partition: a partition of its nodes.
-        access: how the layer reads rows.
-        features: names of `FEATURES`.
-
-    Returns:
-        float64 [parts, features].
-
-    Raises:
-        ValueError: a name is unknown.
 
     References:
         ROC, section 4.1, table 2.

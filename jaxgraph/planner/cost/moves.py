@@ -57,20 +57,6 @@ def better_partition(
     none.
     Evaluation and what is elementwise around layers are not counted, though they gain too. There is
     no search where perfect balance without a halo would not pay.
-
-    Args:
-        graph: the graph.
-        current: the parts of the run.
-        models: a cost model for every layer.
-        groups: int [parts], which parts are computed one after the other: those of a device, and on
-            CPU all of them, since emulated devices share the cores.
-        epoch_seconds: T.
-        epochs: how many remain.
-        move_seconds: cost of a move.
-        others: further candidates, such as earlier parts of the run.
-
-    Returns:
-        The proposal, or None.
     """
     cost = node_cost(models, graph)
     seconds = _step_seconds(_costs(graph, current, cost), groups)

@@ -94,11 +94,7 @@ class OnlineProfile:
         return self._count // (len(self._tasks) * self._partition.num_parts)
 
     def take(self) -> float:
-        """Takes the next window.
-
-        Returns:
-            The seconds that it took in all.
-        """
+        """Takes the next window."""
         started = time.perf_counter()
         part, layer = divmod(self._count, len(self._tasks))
         part %= self._partition.num_parts
@@ -137,11 +133,7 @@ class OnlineProfile:
         return found
 
     def models(self, earlier: Sequence[Sample] = ()) -> list[CostModel]:
-        """Returns the model of each layer that is timed, learned from all samples.
-
-        Args:
-            earlier: further samples of the same layers, such as of an earlier partition.
-        """
+        """Returns the model of each layer that is timed, learned from all samples."""
         by_name = fit_layers([*earlier, *self.samples()])
         return [by_name[name] for name in self.layer_names]
 

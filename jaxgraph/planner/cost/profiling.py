@@ -106,14 +106,7 @@ def hardware_name(device: Any) -> str:
 
 
 def check_profiled(model: Any, graph: Graph, layers: Sequence[int] | None = None) -> None:
-    """Checks that the layers of a model can be timed on a graph; computes nothing.
-
-    Args:
-        model, graph, layers: as for `profile`.
-
-    Raises:
-        ValueError: the model is no stack of layers, has no such layer, or there are no features.
-    """
+    """Checks that the layers of a model can be timed on a graph; computes nothing."""
     if not isinstance(model, Stack) or type(model).__call__ is not Stack.__call__:
         raise ValueError(
             f"model: got {kind_of(model)}, which is not its layers one after the other; expected "
@@ -130,17 +123,7 @@ def check_profiled(model: Any, graph: Graph, layers: Sequence[int] | None = None
 def layer_tasks(
     model: Any, part: PartAlone, columns: int, layers: Sequence[int] | None = None
 ) -> list[LayerTask]:
-    """Describes the layers of a model on the parts of a graph; compiles nothing.
-
-    Args:
-        model: a `jaxgraph.nn.Stack`.
-        part: any of the parts, which all have its shapes.
-        columns: features of a node.
-        layers: indices of layers; None: all.
-
-    Returns:
-        A task for each of these layers.
-    """
+    """Describes the layers of a model on the parts of a graph; compiles nothing."""
     tasks, widths = [], [columns]
     for index, layer in enumerate(model.layers):
         joins = model.jumping if index == len(model.layers) - 1 else None

@@ -29,16 +29,6 @@ def check_capacity(dataflow: Dataflow, capacity: int) -> None:
 def no_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     """Has every operation fetch its inputs and save its outputs, as NeuGraph streams them.
 
-    Args:
-      dataflow: the operations, which run in its order.
-      capacity: bytes of the device.
-
-    Returns:
-      The schedule.
-
-    Raises:
-      ValueError: an operation does not fit the device.
-
     References:
       Ma et al., "NeuGraph: parallel deep neural network computation on large graphs", 2019.
     """
@@ -50,18 +40,7 @@ def no_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
 
 
 def least_recently_used(dataflow: Dataflow, capacity: int) -> MemorySchedule:
-    """Drops the least recently used tensor when an operation needs room.
-
-    Args:
-      dataflow: the operations, which run in its order.
-      capacity: bytes of the device.
-
-    Returns:
-      The schedule. A tensor leaves the device after its last read.
-
-    Raises:
-      ValueError: an operation does not fit the device.
-    """
+    """Drops the least recently used tensor when an operation needs room."""
     uses = [operation.tensors for operation in dataflow.operations]
 
     def last_use(key: str, now: int) -> int:

@@ -86,14 +86,6 @@ def gcn_step(nodes: int, edges: int, widths: Sequence[int], edge_bytes: int) -> 
 
     A layer starts with the activation that follows the convolution before. It maps first where that
     makes features narrower. Steps that XLA fuses are one operation.
-
-    Args:
-      nodes, edges: of the graph.
-      widths: columns of the features, of each layer's output, and of the classes.
-      edge_bytes: of an edge.
-
-    Returns:
-      The dataflow.
     """
     last = len(widths) - 2
     sizes = {"features": nodes * widths[0] * _NUMBER_BYTES, "labels": nodes * _NUMBER_BYTES}

@@ -93,16 +93,6 @@ def least_transfer(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     """Finds the schedule that moves the fewest bytes between host and device.
 
     The search covers all orders of the operations. Nothing is recomputed.
-
-    Args:
-      dataflow: the operations and their tensors.
-      capacity: bytes of the device.
-
-    Returns:
-      The schedule.
-
-    Raises:
-      ValueError: an operation does not fit the device.
     """
     check_capacity(dataflow, capacity)
     rules = [rule(dataflow, capacity) for rule in (furthest_read, least_recently_used)]

@@ -54,13 +54,6 @@ class MemorySchedule:
 
         An operation's inputs are fetched when it needs them. A tensor is saved when it is dropped,
         if the host has no copy. It is dropped unasked once nothing reads it.
-
-        Args:
-          dataflow: the operations and their tensors.
-          steps: every operation once.
-
-        Returns:
-          The schedule.
         """
         return cls(dataflow, tuple(_actions(dataflow, steps)))
 
@@ -111,18 +104,7 @@ class Usage:
 
 
 def simulate(schedule: MemorySchedule, capacity: int) -> Usage:
-    """Executes a schedule and counts.
-
-    Args:
-      schedule: the actions.
-      capacity: bytes of the device.
-
-    Returns:
-      Its cost.
-
-    Raises:
-      ValueError: an action cannot be done, an operation does not run, or a result is lost.
-    """
+    """Executes a schedule and counts."""
     flow = schedule.dataflow
     operations = {each.name: each for each in flow.operations}
     on_host = {each.key for each in flow.tensors if each.on_host}

@@ -88,18 +88,7 @@ def _is_of(equation: Any, name: str, primitives: frozenset[str]) -> bool:
 
 
 def moved_values(program: Program, end: str, lanes: int, nodes_per_edge: float) -> tuple[int, ...]:
-    """The values that are computed once per node of one end, and read by edges.
-
-    Args:
-      program: a message function, traced for `lanes` edges.
-      end: "sender" or "receiver".
-      lanes: see above.
-      nodes_per_edge: rows of the table over edges: how often a step runs at the nodes for every
-        time that it runs at the edges.
-
-    Returns:
-      Their numbers, arguments not among them, in ascending order.
-    """
+    """The values that are computed once per node of one end, and read by edges."""
     alone = frozenset((end,))
     steps = [step for step in program.needed(program.outputs) if program.ends_of(step) == alone]
     if not steps:

@@ -39,14 +39,7 @@ class _Product:
 
 
 def split_products(program: Program) -> tuple[Program, tuple[Step, ...]]:
-    """Splits products of concatenations whose parts depend on different ends.
-
-    Args:
-      program: any.
-
-    Returns:
-      A program of equal results, and the products that were split.
-    """
+    """Splits products of concatenations whose parts depend on different ends."""
     makers = {result: step for step in program.steps for result in step.results}
     steps, types, split = [], dict(program.types), []
     for step in program.steps:

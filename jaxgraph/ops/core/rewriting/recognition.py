@@ -23,16 +23,7 @@ _RESHAPES = ("broadcast_in_dim", "reshape", "expand_dims", "copy", "copy_p", "pv
 def recognized(
     program: Program, senders: dict[int, jax.Array], edges: dict[int, jax.Array]
 ) -> tuple[MessageFn, Pytree, Pytree] | None:
-    """Finds the library's message that a function is.
-
-    Args:
-      program: the function.
-      senders: values by number that edges read at their senders, [rows, ...].
-      edges: the leaves of the edges' data by number, [slots, ...].
-
-    Returns:
-      The message, its senders' rows and its edges' data; None: it is another function.
-    """
+    """Finds the library's message that a function is."""
     if all(isinstance(each, int) and each in senders for each in program.outputs):
         rows = [senders[each] for each in program.outputs if isinstance(each, int)]
         return (sum_message, jax.tree.unflatten(program.structure, rows), None) if rows else None

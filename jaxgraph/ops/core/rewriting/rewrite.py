@@ -79,18 +79,7 @@ def rewritten(
     lanes: int,
     real: Callable[[str, jax.Array], jax.Array] = lambda end, leaf: leaf,
 ) -> Rewritten:
-    """Moves steps of a message function to the nodes at both ends of the edges.
-
-    Args:
-      message_fn: `(sender, receiver, edge) -> messages` on chunks of edges, each edge separately.
-      inputs: by end, a pytree of arrays [rows, ...].
-      edges: the number of edges, for the choice of what moves.
-      lanes: the number of edges for which the function is traced.
-      real: `(end, array)`, the array with zeros in rows of padding, which may hold any number.
-
-    Returns:
-      The function and inputs with which it gives the same messages, up to rounding.
-    """
+    """Moves steps of a message function to the nodes at both ends of the edges."""
     types = abstract(inputs)
     program, split = _program(message_fn, types, lanes)
     values = {end: _moved(program, inputs[end], end, edges, lanes) for end in ENDS[:2]}

@@ -92,15 +92,7 @@ class Program:
         return tuple(steps), self.arguments["edge"], self.structure
 
     def needed(self, values: Iterable[Operand], known: Iterable[int] = ()) -> list[Step]:
-        """The steps that compute some values, in order.
-
-        Args:
-          values: numbers of the values; literals are ignored.
-          known: numbers of values that need no step.
-
-        Returns:
-          The steps.
-        """
+        """The steps that compute some values, in order."""
         given = set(known)
         wanted, chosen = {each for each in values if isinstance(each, int)} - given, []
         for step in reversed(self.steps):
@@ -110,15 +102,7 @@ class Program:
         return chosen[::-1]
 
     def run(self, values: Iterable[Operand], known: dict[int, Any]) -> list[Any]:
-        """Computes some values.
-
-        Args:
-          values: numbers, or literals, of the values.
-          known: values by number from which they are computed, with the constants.
-
-        Returns:
-          The values.
-        """
+        """Computes some values."""
         env, values = self.constants | known, tuple(values)
 
         def read(operand: Operand) -> Any:
@@ -134,14 +118,7 @@ class Program:
 
 
 def abstract(inputs: dict[str, Pytree]) -> dict[str, Pytree]:
-    """The types of one row of some arrays.
-
-    Args:
-      inputs: by end, a pytree of arrays [rows, ...].
-
-    Returns:
-      By end, a pytree of abstract arrays [1, ...].
-    """
+    """The types of one row of some arrays."""
     return jax.tree.map(lambda leaf: _of_lanes(leaf, 1), inputs)
 
 
@@ -153,19 +130,7 @@ def _of_lanes(leaf: Any, lanes: int) -> Any:
 
 
 def traced(function: Callable[..., Pytree], types: dict[str, Pytree], lanes: int) -> Program:
-    """Traces a function of sender, receiver and edge for some number of edges.
-
-    Args:
-      function: `(sender, receiver, edge) -> pytree` of arrays [edges, ...].
-      types: the result of `abstract`.
-      lanes: the number of edges.
-
-    Returns:
-      The program.
-
-    Raises:
-      ValueError: as `trace_message`.
-    """
+    """Traces a function of sender, receiver and edge for some number of edges."""
     examples = {end: jax.tree.map(lambda leaf: _of_lanes(leaf, lanes), types[end]) for end in ENDS}
     closed, shape = trace_message(function, *examples.values())
     numbering = _Numbering()
