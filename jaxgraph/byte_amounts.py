@@ -5,8 +5,6 @@ import os
 import re
 from typing import Any
 
-__all__ = ["bytes_of", "host_memory", "refuse_beyond_memory"]
-
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{middle}b": base ** (power + 1)
     for power, letter in enumerate("kmgt")

@@ -12,26 +12,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = [
-    "NODE_FIELDS",
-    "as_array",
-    "check_masked_nodes_labelled",
-    "check_masks_disjoint",
-    "checked_categories",
-    "checked_count",
-    "checked_features",
-    "checked_floats",
-    "checked_ids",
-    "checked_labels",
-    "checked_mask",
-    "checked_names",
-    "has_index",
-    "inferred_num_nodes",
-    "is_by_position",
-    "refuse_index",
-    "refuse_masked",
-]
-
 NODE_FIELDS = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
 """Arguments of ``Graph`` with a row per node, besides names."""
 

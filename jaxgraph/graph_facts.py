@@ -9,8 +9,6 @@ import numpy as np
 
 from jaxgraph.graph import Graph
 
-__all__ = ["GraphFacts", "facts_of", "mean_log_degree"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphFacts:

@@ -8,8 +8,6 @@ from typing import Any
 
 from jaxgraph.graph import Graph
 
-__all__ = ["check_graph", "kind_of", "way_to_graph"]
-
 _EDGE_INDEX = (
     "jaxgraph.Graph.from_edges(*edge_index, num_nodes=...) makes a graph of two rows of ids"
 )

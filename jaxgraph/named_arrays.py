@@ -10,8 +10,6 @@ import numpy as np
 
 from jaxgraph.graph_arrays import as_array, refuse_index
 
-__all__ = ["checked_named", "with_named"]
-
 _KINDS = {"node_data": "num_nodes", "edge_data": "num_edges"}
 _METHODS = {"node_data": "with_nodes", "edge_data": "with_edges"}
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
-__all__ = ["ADVICE_ON_NAMES", "NAMES_OF_GRAPH", "no_attribute", "refuse_names", "with_our_names"]
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["append_line", "check_log", "read_log"]
-
 _LONGEST_LINE = 1 << 16
 
 

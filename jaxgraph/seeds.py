@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NUM_SEEDS", "checked_seed", "mix"]
-
 _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND_MULTIPLIER = np.uint64(0x94D049BB133111EB)
@@ -32,7 +30,7 @@ def checked_seed(name: str, value: Any) -> int:
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """SplitMix64: a bijection of 64-bit integers in which every input bit reaches every output bit."""
+    """SplitMix64: a bijection of 64-bit integers; every input bit reaches every output bit."""
     mixed = values + _GOLDEN_RATIO
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST_MULTIPLIER
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND_MULTIPLIER

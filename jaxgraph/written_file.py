@@ -9,15 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = [
-    "UNFINISHED",
-    "alone_in",
-    "check_writable",
-    "sync_folder",
-    "write_atomically",
-    "write_each",
-]
-
 UNFINISHED = re.compile(r"\.jaxgraph-[0-9a-f]{32}\.part")
 """Names of files that a killed process leaves behind."""
 

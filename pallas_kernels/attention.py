@@ -69,7 +69,16 @@ class Attention:
 
 
 def attention_team(attention: Attention, tables: int, launch: Launch) -> Team:
-    """The team for attention."""
+    """The team for attention.
+
+    Args:
+      attention: the inputs.
+      tables: about how many rows a lane holds in registers for each edge in flight.
+      launch: the launch configuration.
+
+    Returns:
+      The team.
+    """
     values = attention.sender if attention.values is None else attention.values
     width = values.shape[1] // attention.heads
     return team_for(
@@ -92,6 +101,19 @@ def attention_state(
 
     The output of attention is s_i / z_i.
 
+    Args:
+      attention: the inputs.
+      rows: the receivers and their edges.
+      neighbors: int32 [edges], the sender of each edge.
+      before: the state to continue from, float32 [receivers, heads] twice and [receivers, heads *
+        width]; the state of no edges is -inf, 0, 0. It is overwritten at the rows in `rows`.
+      fresh: whether `before` is the state of no edges there, and need not be read; it may then be
+        shapes and types of uninitialised arrays.
+      launch: the launch configuration; None: the one for the chip of this process.
+
+    Returns:
+      m, z and s.
+
     References:
       Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
@@ -110,7 +132,17 @@ def attention_output(
     *,
     launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The output of attention, y_i = s_i / z_i of `attention_state`, divided in the same kernel."""
+    """The output of attention, y_i = s_i / z_i of `attention_state`, divided in the same kernel.
+
+    Args:
+      attention, rows, neighbors, launch: as for `attention_state`.
+      results: the arrays for m and z, float32 [receivers, heads], and y [receivers, heads * width],
+        of any type of values, as in `reduce_rows`.
+      before: the state to continue from, as for `attention_state`; None: the state of no edges.
+
+    Returns:
+      m, z and y; without edges 0, 1 and 0.
+    """
     launch = launch or Launch.here()
     reduction, team, arrays = _reduction(attention, neighbors, launch)
     lanes = Lanes(launch.interpret is not None)

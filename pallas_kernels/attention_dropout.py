@@ -58,7 +58,14 @@ class Dropout:
 
 
 def spread_seed(seed: jax.Array) -> jax.Array:
-    """Both words of a seed, mixed into two."""
+    """Both words of a seed, mixed into two.
+
+    Args:
+      seed: uint32 [2].
+
+    Returns:
+      int32 [2].
+    """
     words = lax.bitcast_convert_type(seed, jnp.int32)
     first = _mix(words[0] ^ _signed(FIRST_WORD ^ EDGE_MASK))
     second = _mix((words[1] ^ _signed(SECOND_WORD)) + first)
@@ -140,7 +147,15 @@ class EdgeIds:
 
 
 def keep_masks(ids: EdgeIds | None, reads: Sequence[list[jax.Array]]) -> list[jax.Array | None]:
-    """Masks of the coefficients that dropout keeps, one bool [lanes] per edge, or None."""
+    """Masks of the coefficients that dropout keeps, one bool [lanes] per edge, or None.
+
+    Args:
+      ids: the ids of the edges; None: nothing is dropped.
+      reads: the results of `ids.read` for each edge.
+
+    Returns:
+      The masks; None for each edge where nothing is dropped.
+    """
     return [None] * len(reads) if ids is None else [*ids.keep(reads)]
 
 
@@ -150,7 +165,16 @@ def kept_scale(ids: EdgeIds | None) -> float:
 
 
 def kept(lanes: Lanes, keep: jax.Array | None, values: Sequence[jax.Array]) -> list[jax.Array]:
-    """Values [count, lanes], with 0 for dropped ones, even where these are NaN."""
+    """Values [count, lanes], with 0 for dropped ones, even where these are NaN.
+
+    Args:
+      lanes: the lanes.
+      keep: bool [lanes]; None: nothing is dropped.
+      values: a few arrays.
+
+    Returns:
+      Equally many arrays.
+    """
     if keep is None:
         return list(values)
     number = jnp.where(keep, 1, 0)

@@ -72,7 +72,16 @@ def make_adjoint(
     inverse: jax.Array,
     inner: jax.Array,
 ) -> Adjoint:
-    """Packs the arrays of the receivers from which the gradients are computed."""
+    """Packs the arrays of the receivers from which the gradients are computed.
+
+    Args:
+      attention: the inputs of the forward.
+      gradient: g [receivers, heads * width], or [receivers, width], of the output y.
+      peak, inverse, inner: m, 1 / z and <g, y>, float32 [receivers, heads].
+
+    Returns:
+      The adjoint; numbers that are read together are adjacent.
+    """
     logits = attention.receiver if attention.logits.kind == GAT else jnp.zeros_like(peak)
     numbers = jnp.stack([peak, inverse, inner * inverse, logits], -1)
     return Adjoint(gradient, numbers.reshape(peak.shape[0], -1).astype(jnp.float32))
@@ -136,6 +145,18 @@ def attention_gradients(
     a third joins the partial results of both. For the receivers of GAT and DOT the first kernel
     writes one number per edge and head; the second kernel of GATv2 reads the rows of the senders
     anyway, and recomputes that number.
+
+    Args:
+      attention, adjoint: those of the forward.
+      by_sender, by_receiver: the edges in both orientations.
+      before: the arrays to which gradients are added, in place, at rows with edges; None: not
+        wanted. GAT and DOT need both or neither of `values` and `sender`, and both for `receiver`;
+        `vector` needs `receiver`.
+      fresh: whether these are 0 at rows with edges, and need not be read.
+      launch: the launch configuration; None: the one for the chip of this process.
+
+    Returns:
+      The gradients that are wanted; the same bits on every run.
     """
     launcher = _Launcher(launch or Launch.here(), fresh)
     if attention.logits.kind == GATV2:

@@ -53,7 +53,16 @@ class Logits:
         other: Sequence[jax.Array],
         vector: Sequence[jax.Array],
     ) -> tuple[jax.Array, jax.Array | float]:
-        """The logit [lanes] of an edge, and its derivative."""
+        """The logit [lanes] of an edge, and its derivative.
+
+        Args:
+          lanes, team: those of the edge.
+          one, other: the results of `read` at both ends.
+          vector: a for GATV2, as a row.
+
+        Returns:
+          The logit, and its derivative in l + r for GAT, in <x, z> for DOT; 1 for GATV2.
+        """
         if self.kind == GAT:
             hidden = one[0] + other[0]
             slope = self.slope(hidden)

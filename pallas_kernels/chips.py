@@ -25,7 +25,14 @@ def compute_capability(device: Any) -> str:
 
 
 def unsupported(device: Any) -> str:
-    """Says why the kernels do not support a device."""
+    """Says why the kernels do not support a device.
+
+    Args:
+      device: a JAX device, of any platform.
+
+    Returns:
+      The reason; "" where they have been compiled for chips of its generation.
+    """
     if device.platform not in ("gpu", "cuda"):
         return f"runs on gpu, and the devices are {device.platform}"
     found = compute_capability(device)
@@ -39,7 +46,15 @@ def unsupported(device: Any) -> str:
 
 
 def multiprocessors(device: Any = None) -> int:
-    """Finds the number of multiprocessors of a device."""
+    """Finds the number of multiprocessors of a device.
+
+    Args:
+      device: a JAX device; None: the first one of this process.
+
+    Returns:
+      The device's number; where it is no GPU or does not report it, that of the largest chip of its
+      generation, or of Hopper.
+    """
     device = jax.local_devices()[0] if device is None else device
     count = getattr(device, "core_count", None) if device.platform in ("gpu", "cuda") else None
     if isinstance(count, int) and count > 0:

@@ -31,7 +31,14 @@ __all__ = [
 
 
 def interpreter(*, detect_races: bool = True) -> Any:
-    """Settings under which `kernel(..., interpret=...)` runs on a CPU."""
+    """Settings under which `kernel(..., interpret=...)` runs on a CPU.
+
+    Args:
+      detect_races: whether to report accesses by a block's warpgroups that no barrier orders.
+
+    Returns:
+      The value of `interpret`.
+    """
     if found := getattr(plgpu, "InterpretGPUParams", None):
         return found(detect_races=detect_races)
     # jax 0.10 has the class, and does not export it.
@@ -51,7 +58,23 @@ def kernel(
     continued: Mapping[int, int],
     interpret: Any = None,
 ) -> Callable[..., list[jax.Array]]:
-    """A Mosaic GPU kernel on a grid of one axis."""
+    """A Mosaic GPU kernel on a grid of one axis.
+
+    Args:
+      body: a function of the references of operands and results. `lax.axis_index` of "program", the
+        cluster, of its "member", and of the "warpgroup" of a block identify the running warpgroup.
+      results: shape and type of each result.
+      programs: blocks of the grid, a multiple of `cluster`.
+      warpgroups: warpgroups of a block.
+      cluster: blocks that may wait for each other; with 1 there is no "member".
+      name: name of the kernel.
+      continued: the result that overwrites each operand, by operand; what the kernel does not write
+        is unchanged.
+      interpret: settings of the interpreter; None: compiled.
+
+    Returns:
+      A function of arrays, which also runs inside `jax.shard_map(check_vma=True)`.
+    """
     # `plgpu.kernel` overwrites `jax.Ref`s only, which jax 0.12 refuses inside `shard_map`, and
     # `pallas_call` has no Mosaic GPU there any more; this is what `plgpu.kernel` itself calls.
     from jax._src.pallas.mpmd import _mpmd_map

@@ -31,7 +31,20 @@ def edge_products(
     slots: jax.Array | None = None,
     launch: Launch | None = None,
 ) -> jax.Array:
-    """y_e = <x_i, z_j> per head, for every edge e of row i with neighbor j."""
+    """y_e = <x_i, z_j> per head, for every edge e of row i with neighbor j.
+
+    Args:
+      x: [rows, heads * width], float32, bfloat16 or float16.
+      z: [neighbors' rows, heads * width], of any of these types.
+      rows: the rows and their edges.
+      neighbors: int32 [edges], the row of `z` of each edge.
+      before: [slots, heads], of the type of the result, overwritten at the slots of edges.
+      slots: int32 [edges], the slot of each edge's product; None: its own index.
+      launch: the launch configuration; None: the one for the chip of this process.
+
+    Returns:
+      [slots, heads], summed in float32 and rounded to the type of `before`.
+    """
     heads = before.shape[1]
     widest = max(x.dtype.itemsize, z.dtype.itemsize)
     launch = (launch or Launch.here()).without_clusters()
@@ -57,7 +70,17 @@ def edge_sums(
     slots: jax.Array | None = None,
     launch: Launch | None = None,
 ) -> jax.Array:
-    """y_e = x_i + z_j for every edge e of row i with neighbor j."""
+    """y_e = x_i + z_j for every edge e of row i with neighbor j.
+
+    Args:
+      x: [rows, width], float32, bfloat16 or float16.
+      z: [neighbors' rows, width], of any of these types.
+      rows, neighbors, slots, launch: as for `edge_products`.
+      before: [slots, width], of the type of the result, overwritten at the slots of edges.
+
+    Returns:
+      [slots, width].
+    """
     launch = (launch or Launch.here()).without_clusters()
     team = team_for(x.shape[1], max(x.dtype.itemsize, z.dtype.itemsize), words=launch.words)
 

@@ -64,7 +64,20 @@ def program_sums(
     fresh: bool = False,
     launch: Launch | None = None,
 ) -> list[jax.Array]:
-    """y_i = before_i + sum_{e of row i} f(own_i, others_j, numbers_e, parameters) for each sum."""
+    """y_i = before_i + sum_{e of row i} f(own_i, others_j, numbers_e, parameters) for each sum.
+
+    Args:
+      function: f, which returns one term for each sum.
+      tables: what f reads.
+      rows: the rows and their edges.
+      before: float32 [rows, width] for each sum, overwritten at the rows in `rows`.
+      fresh: whether `before` is 0 there, and need not be read; it may then be shapes and types of
+        uninitialised arrays.
+      launch: the launch configuration; None: the one for the chip of this process.
+
+    Returns:
+      float32 [rows, width] each.
+    """
     launch = launch or Launch.here()
     width = before[0].shape[1]
     # Reads of one edge, and the terms that are made of them, take registers at the same time.

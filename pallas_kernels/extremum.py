@@ -36,6 +36,20 @@ def neighbor_extremum(
     """The largest (or smallest) x_{neighbor of e} of every row, and how many equal it.
 
     NaN is larger and smaller than any number, and equal to NaN.
+
+    Args:
+      x: [neighbors' rows, width], float32, bfloat16 or float16.
+      rows: the rows and their edges.
+      neighbors: int32 [edges], the row of `x` of each edge.
+      before: the state to continue from, best and count, float32 [rows, width] each; the state of
+        no edges is -inf (inf) and 0. It is overwritten at the rows in `rows`.
+      maximum: whether the largest wins, or the smallest.
+      fresh: whether `before` is the state of no edges there, and need not be read; it may then be
+        shapes and types of uninitialised arrays.
+      launch: the launch configuration; None: the one for the chip of this process.
+
+    Returns:
+      The state after the edges.
     """
     launch = launch or Launch.here()
     teams = teams_for(neighbors.size, x.shape[0], x.shape[1], x.dtype.itemsize, launch, tables=2)
@@ -122,7 +136,21 @@ def winner_gradient(
     fresh: bool = False,
     launch: Launch | None = None,
 ) -> jax.Array:
-    """dx_j = before_j + sum_{e: j -> i} g_i where x_j = y_i, or both are NaN."""
+    """dx_j = before_j + sum_{e: j -> i} g_i where x_j = y_i, or both are NaN.
+
+    Args:
+      x: [rows, width], float32, bfloat16 or float16.
+      rows: the rows, which are senders, and their edges.
+      neighbors: int32 [edges], the receiver of each edge.
+      adjoint: [receivers, width] each: y_i, of any of these types, and g, float32.
+      before: float32 [rows, width], overwritten at the rows in `rows`.
+      fresh: whether `before` is 0 there, and need not be read; it may then be the shape and type of
+        an uninitialised array.
+      launch: the launch configuration; None: the one for the chip of this process.
+
+    Returns:
+      float32 [rows, width].
+    """
     launch = launch or Launch.here()
     receivers, width = adjoint[0].shape
     teams = teams_for(neighbors.size, receivers, width, 4, launch, tables=len(adjoint))

@@ -99,7 +99,19 @@ class Lanes:
         otherwise: float = 0,
         constant: bool = True,
     ) -> jax.Array:
-        """x[row, column : column + count] of every lane."""
+        """x[row, column : column + count] of every lane.
+
+        Args:
+          reference: [rows, columns] or [rows], global memory, of 16 or 32 bits.
+          row, column: int32 [lanes]; column is a multiple of `count`, as is the number of columns.
+          mask: bool [lanes], True for lanes that read.
+          count: 1, 2, 4 or 8, the numbers that a lane reads at once, at most 16 bytes.
+          otherwise: the value for the other lanes.
+          constant: whether no lane of the kernel writes to the reference.
+
+        Returns:
+          [count, lanes], float32 or int32.
+        """
         if self.interpreted:
             return _interpreted_read(reference, row, column, mask, count, otherwise, constant)
         dtype = jnp.dtype(reference.dtype)
@@ -121,7 +133,14 @@ class Lanes:
         *,
         mask: jax.Array,
     ) -> None:
-        """x[row, column : column + count] = values of every lane, rounded to the type of x."""
+        """x[row, column : column + count] = values of every lane, rounded to the type of x.
+
+        Args:
+          reference: [rows, columns] or [rows], global memory.
+          row, column: int32 [lanes], as for `read`; no two lanes write to one place.
+          values: [count, lanes].
+          mask: bool [lanes], True for lanes that write.
+        """
         if self.interpreted:
             return _interpreted_write(reference, row, column, values, mask)
         flat = _layout((LANES,))
@@ -140,7 +159,11 @@ class Lanes:
         )(_exchanger(distance))(values)
 
     def meet(self, barrier: Any) -> None:
-        """Waits for all lanes of a cluster, after which each sees the earlier writes of the others."""
+        """Waits for all lanes of a cluster, after which each sees the earlier writes of the others.
+
+        Args:
+          barrier: the argument of `run` in `meeting`.
+        """
         if self.interpreted:
             plgpu.barrier_arrive(barrier)
             plgpu.barrier_wait(barrier)
@@ -148,7 +171,12 @@ class Lanes:
             plgpu.inline_mgpu()(_meet)()
 
     def meeting(self, warpgroups: int, run: Callable[[Any], None]) -> None:
-        """Runs a function that needs a barrier of a cluster; a chip has its own."""
+        """Runs a function that needs a barrier of a cluster; a chip has its own.
+
+        Args:
+          warpgroups: warpgroups of a block.
+          run: a function of the barrier.
+        """
         if self.interpreted:
             barrier = plgpu.ClusterBarrier(collective_axes=("member",), num_arrivals=warpgroups)
             pl.run_scoped(run, barrier, collective_axes="warpgroup")

@@ -98,7 +98,19 @@ def neighbor_sum(
     fresh: bool = False,
     launch: Launch | None = None,
 ) -> jax.Array:
-    """y_i = before_i + sum_{e of row i} w_e s_j x_j, with j the neighbor of e."""
+    """y_i = before_i + sum_{e of row i} w_e s_j x_j, with j the neighbor of e.
+
+    Args:
+      edges: the rows and weights of the edges.
+      rows: the rows and their edges.
+      before: float32 [rows, heads * width], overwritten at the rows in `rows`.
+      fresh: whether `before` is 0 there, and need not be read; it may then be the shape and type of
+        an uninitialised array.
+      launch: the launch configuration; None: the one for the chip of this process.
+
+    Returns:
+      float32 [rows, heads * width]; the same bits on every run.
+    """
     launch, operands = launch or Launch.here(), edges.operands()
     fold = partial(fold_neighbors, tuple(operands))
     reduction = Reduction("neighbor_sum", SUM, fold, add_states)
@@ -118,6 +130,18 @@ def neighbor_mean(
     """y_i = (before_i + sum_{e of row i} w_e s_j x_j) / n_i, divided in the same kernel.
 
     n_i is the number of edges of the row, plus that in `before`, and at least 1.
+
+    Args:
+      edges: the rows and weights of the edges.
+      rows: the rows and their edges.
+      results: the arrays for y, [rows, heads * width], of any type of `Neighbors.x`, and 1 / n,
+        float32 [rows, heads], as in `reduce_rows`.
+      before: a sum, float32 [rows, heads * width], and the number of its terms, float32 [rows,
+        heads]; None: no terms.
+      launch: the launch configuration; None: the one for the chip of this process.
+
+    Returns:
+      y and 1 / n.
     """
     launch, operands = launch or Launch.here(), edges.operands()
     fold = partial(fold_neighbors, tuple(operands))
@@ -158,7 +182,16 @@ def add_states(left: State, right: State) -> State:
 def fold_neighbors(
     names: Sequence[str], lanes: Lanes, team: Team, item: Item, references: Sequence[Any]
 ) -> State:
-    """The sum of an item's edges."""
+    """The sum of an item's edges.
+
+    Args:
+      names: names of the references, as in `Neighbors.operands()`.
+      lanes, team, item: those of the edges.
+      references: the references of the operands.
+
+    Returns:
+      The state of a sum.
+    """
     tables = dict(zip(names, references, strict=True))
 
     def fetch(slot: jax.Array, mask: jax.Array) -> Mapping[str, jax.Array]:

@@ -19,6 +19,14 @@ def pytree(cls: Class) -> Class:
     `jax.tree_util.register_dataclass` compares static fields and children, not classes. Two classes
     with equal fields then have equal structures, and a cache of `jax.jit` returns the program of
     one for the other.
+
+    Args:
+      cls: annotated fields. One with `metadata={"static": True}` is part of the structure and must
+        be hashable. One with `metadata={"dropped": True}` is not part of the pytree, and has its
+        default value after `jax.tree.map`. All others are children.
+
+    Returns:
+      `cls`, registered.
     """
     made: Any = dataclasses.dataclass(frozen=True)(cls)
     fields = [f for f in dataclasses.fields(made) if not f.metadata.get("dropped")]

@@ -149,7 +149,22 @@ def reduce_rows(
     before: Sequence[jax.Array] = (),
     fresh: bool = False,
 ) -> list[jax.Array]:
-    """The states of rows after their edges, or the results of `reduction.finish`."""
+    """The states of rows after their edges, or the results of `reduction.finish`.
+
+    Args:
+      reduction, launch: the reduction and its launch.
+      teams: one for each pass over some of the columns, of `teams_for`, or the only one.
+      rows: the rows and their edges.
+      arrays: the arrays whose references `reduction.fold` gets.
+      results: [rows, heads * width] or, for a part that is per head, [rows, heads]. Arrays are
+        overwritten at the rows in `rows`; shapes and types mean uninitialised arrays.
+      before: the states to continue from, in the same shapes; empty: the results, which are then
+        arrays unless `fresh`.
+      fresh: whether rows start from the state of no edges, and need not be read.
+
+    Returns:
+      The results.
+    """
     found: list[Any] = list(results)
     for team in teams:
         started = start_rows(
@@ -171,7 +186,16 @@ def start_rows(
     before: Sequence[jax.Array] = (),
     fresh: bool = False,
 ) -> Started:
-    """The results of rows after their edges, before a second kernel joins partial results."""
+    """The results of rows after their edges, before a second kernel joins partial results.
+
+    Args:
+      reduction, rows, arrays, results, launch, before, fresh: as for `reduce_rows`.
+      team: of the only pass.
+      written: the arrays that `reduction.fold` itself writes, whose references come last.
+
+    Returns:
+      The input of `join_rows`.
+    """
     lists = [rows.whole]
     partial: list[jax.ShapeDtypeStruct] = []
     joins = rows.joined is not None and not rows.spread and launch.cluster > 1
@@ -333,6 +357,11 @@ def _visit_together(
 
     In between, the rows that are not cut are reduced, so that no warpgroup waits early for those
     that have pieces.
+
+    Args:
+      lanes, launch: those of the kernel.
+      lists: references of `RowList.operands()`: the pieces, the rows that are cut, the others.
+      visits: the team for each list, and the function that reduces an item.
     """
     pieces, joined, whole = lists
     of_pieces, of_joined, of_whole = visits

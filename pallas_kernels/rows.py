@@ -160,7 +160,13 @@ def visit_rows(
     references: Sequence[Any],
     visit: Callable[[Item], None],
 ) -> None:
-    """Lets the teams of all warpgroups reduce every head of every entry of a list."""
+    """Lets the teams of all warpgroups reduce every head of every entry of a list.
+
+    Args:
+      lanes, team, launch: those of the kernel.
+      references: references of `RowList.operands()`.
+      visit: reduces an item.
+    """
     bounds = references[0]
     span = Span(0, bounds[1] - bounds[0])
     visit_entries(lanes, team, all_workers(launch), references, span, visit)
@@ -179,7 +185,15 @@ def visit_entries(
     span: Span,
     visit: Callable[[Item], None],
 ) -> None:
-    """Lets the teams of some warpgroups reduce every head of some entries of a list."""
+    """Lets the teams of some warpgroups reduce every head of some entries of a list.
+
+    Args:
+      lanes, team: those of the kernel.
+      workers: the warpgroups.
+      references: references of `RowList.operands()`.
+      span: the entries.
+      visit: reduces an item.
+    """
     bounds, rows, starts, lengths = references
     ids = lanes.ids()
     own, lane = ids // team.lanes, ids % team.lanes
@@ -232,6 +246,16 @@ def fold_edges(
 
     Reads of `fetch`, such as an edge's neighbor, are in flight while earlier edges are loaded. All
     reads of `load` for `team.ahead` edges are in flight before the first edge is combined.
+
+    Args:
+      lanes, team, item: those of the edges.
+      fetch: `(slots, mask)`: reads of each team's next edge that `load` needs.
+      load: `(fetched, slots, mask)`: reads of the edge.
+      combine: `(state, fetched, loaded, slots, mask)`: the next state.
+      state: pytree of arrays made by `lanes.full`: a carry must not start from what was read.
+
+    Returns:
+      The last state.
     """
 
     def combine_all(state: Pytree, edges: Sequence[tuple]) -> Pytree:
@@ -251,7 +275,15 @@ def fold_batches(
     combine: Callable[[Pytree, Sequence[tuple[Pytree, Pytree, jax.Array, jax.Array]]], Pytree],
     state: Pytree,
 ) -> Pytree:
-    """Folds the edges of an item into a state, `team.ahead` of them together."""
+    """Folds the edges of an item into a state, `team.ahead` of them together.
+
+    Args:
+      lanes, team, item, fetch, load, state: as for `fold_edges`.
+      combine: `(state, edges)`, with `(fetched, loaded, slots, mask)` for each: the next state.
+
+    Returns:
+      The last state.
+    """
 
     def slots_from(done: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
         return [

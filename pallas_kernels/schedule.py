@@ -46,23 +46,54 @@ class Pieces:
 
 
 def longest_piece(slots: int, largest: int = 0) -> int:
-    """The most edges of a row that is not cut."""
+    """The most edges of a row that is not cut.
+
+    Args:
+      slots: edges of all rows.
+      largest: edges of the longest row.
+
+    Returns:
+      About the edges of a team if all share equally; more where joining the pieces of the longest
+      row would otherwise take longer than reducing one of them.
+    """
     return max(SHORTEST, -(-slots // SPREAD), 2 * math.isqrt(largest))
 
 
 def most_pieces(slots: int, largest: int) -> int:
-    """The most pieces into which all rows together may be cut."""
+    """The most pieces into which all rows together may be cut.
+
+    Args:
+      slots: edges of all rows.
+      largest: edges of the longest row, or more.
+
+    Returns:
+      The number; 0: no row is cut.
+    """
     longest = longest_piece(slots)
     return 2 * slots // longest if min(largest, slots) > longest else 0
 
 
 def is_spread(slots: int, largest: int) -> bool:
-    """True where a cluster may take longer for the longest row than the chip for the others."""
+    """True where a cluster may take longer for the longest row than the chip for the others.
+
+    Args:
+      slots: edges of all rows.
+      largest: edges of the longest row, or more.
+    """
     return min(largest, slots) > max(SOON, slots // SHARE)
 
 
 def cut_rows(rows: np.ndarray, starts: np.ndarray, degrees: np.ndarray, longest: int) -> Pieces:
-    """Cuts the rows of more than `longest` edges into pieces of about equal length."""
+    """Cuts the rows of more than `longest` edges into pieces of about equal length.
+
+    Args:
+      rows, starts, degrees: int [rows], each row, its first edge and its number of edges, by
+        descending degree.
+      longest: the most edges of a piece.
+
+    Returns:
+      The pieces; the first rows are cut.
+    """
     cut = int(np.searchsorted(-degrees.astype(np.int64), -longest))
     degrees = degrees[:cut].astype(np.int64)
     counts = -(-degrees // longest)

@@ -115,7 +115,19 @@ def team_for(
     words: int = Launch.words,
     largest: int = WIDEST_READ,
 ) -> Team:
-    """The team for rows of a width."""
+    """The team for rows of a width.
+
+    Args:
+      width: numbers of a head.
+      itemsize: bytes of a number.
+      heads: heads of a row.
+      tables: tables that are read by edge, whose reads a lane has in flight together.
+      words: as in `Launch`.
+      largest: numbers that a lane may read at once.
+
+    Returns:
+      The team whose lanes read most at once, and among those the one with the fewest idle lanes.
+    """
     count = math.gcd(width, WIDEST_READ // itemsize, largest)
     vectors = width // count
     lanes = min((1 << power for power in range(6)), key=lambda each: _cost(vectors, each))
@@ -128,7 +140,20 @@ def team_for(
 def teams_for(
     edges: int, rows: int, width: int, itemsize: int, launch: Launch, *, tables: int = 1
 ) -> list[Team]:
-    """The teams for passes over some columns after the others, each of which the cache holds."""
+    """The teams for passes over some columns after the others, each of which the cache holds.
+
+    Args:
+      edges: how many read the tables.
+      rows: of the tables.
+      width: their columns, of one head.
+      itemsize: bytes of a number.
+      launch: how kernels are started.
+      tables: how many there are.
+
+    Returns:
+      A team for each pass; one for all columns where the cache holds them, or could only hold less
+      than a line of each row, or where few edges read a row.
+    """
     line = LINE // itemsize
     tile = launch.cached // (rows * itemsize * tables * line) * line
     if not 0 < tile < width or edges < launch.reuse * rows:

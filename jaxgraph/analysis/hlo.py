@@ -11,16 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = [
-    "Computation",
-    "Instruction",
-    "Module",
-    "num_bytes",
-    "parse",
-    "parse_instruction",
-    "split_list",
-]
-
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\]]')
 _SEPARATORS = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\],]')
 _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")

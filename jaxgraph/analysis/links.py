@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["PERMUTE", "RULES", "Sent", "Share", "share_of_groups", "share_of_pairs"]
-
 # Bytes that leave a device over bytes of its operand, by the number of devices in the group.
 RULES: dict[str, Callable[[int], Fraction]] = {
     "all-gather": lambda size: Fraction(size - 1),

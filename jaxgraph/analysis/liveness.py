@@ -17,8 +17,6 @@ from jax.extend import core
 
 from jaxgraph.analysis.traced import inner, is_opaque, live_equations, needed_of_scan, size_of
 
-__all__ = ["temporary_bytes"]
-
 _FUSED = frozenset(
     (
         *("abs", "add", "add_any", "and", "bitcast_convert_type", "broadcast_in_dim", "clamp"),

@@ -20,19 +20,6 @@ from jax.sharding import Mesh
 
 from jaxgraph.analysis.links import PERMUTE, RULES, Sent, Share, share_of_groups, share_of_pairs
 
-__all__ = [
-    "Step",
-    "argument_bytes",
-    "inner",
-    "is_opaque",
-    "live_equations",
-    "live_steps",
-    "needed_of_scan",
-    "scan_sizes",
-    "sent_by_link",
-    "size_of",
-]
-
 _COLLECTIVES = {
     "all_gather": "all-gather",
     "all_gather_invariant": "all-gather",

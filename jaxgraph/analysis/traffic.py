@@ -12,15 +12,6 @@ from jaxgraph.analysis.hlo import Computation, Instruction, Module, num_bytes, p
 from jaxgraph.analysis.links import PERMUTE, RULES, Sent, share_of_groups, share_of_pairs
 from jaxgraph.kinds import kind_of
 
-__all__ = [
-    "Overlap",
-    "overlapped",
-    "overlapped_in_hlo",
-    "traffic",
-    "traffic_by_link",
-    "traffic_from_hlo",
-]
-
 # For these, groups without global device ids list replicas, and each stands for all its partitions.
 _GROUPS_OF_REPLICAS = ("all-gather", "all-reduce", "reduce-scatter")
 _MESH_GROUPS = re.compile(r"mesh\[(.*?)\]")

@@ -17,21 +17,6 @@ from jaxgraph.cli.display import drop_output, tolerate_other_encodings
 from jaxgraph.launch.signals import say
 from jaxgraph.partition.choices import checked_choice
 
-__all__ = [
-    "REQUIRED",
-    "Options",
-    "command_of",
-    "count",
-    "of_device",
-    "of_generator",
-    "of_graph",
-    "of_model",
-    "of_process",
-    "of_training",
-    "option",
-    "option_name",
-]
-
 # Mistakes that the caller can mend: a wrong value, a missing file, a learning rate that makes the
 # loss infinite, kernels that cannot be used here.
 _CALLERS_MISTAKES = (ValueError, OSError, FloatingPointError, NotImplementedError)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
-__all__ = ["mesh_of", "start_share"]
-
 
 def mesh_of(parts: int, processes: int = 1, hosts: int | None = None) -> "Mesh":
     """Makes a mesh of `parts` devices, on emulated CPU devices if the machine has fewer."""

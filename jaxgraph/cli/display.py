@@ -20,17 +20,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-__all__ = [
-    "EpochBar",
-    "Output",
-    "StepBar",
-    "byte_text",
-    "drop_output",
-    "second_text",
-    "tolerate_other_encodings",
-    "two_columns",
-]
-
 _SECONDS_BETWEEN_LINES = 30
 
 

@@ -6,8 +6,6 @@ from flax import nnx
 from jaxgraph.nn import NodeEmbedding
 from jaxgraph.parallel import Shard
 
-__all__ = ["Embedded"]
-
 
 class Embedded(nnx.Module):
     """A model that reads learned rows, one per node, instead of features.

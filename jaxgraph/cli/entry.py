@@ -2,8 +2,6 @@
 
 from jaxgraph.launch.signals import Signals, end_at_once
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Runs the command line."""

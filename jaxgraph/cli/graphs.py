@@ -14,8 +14,6 @@ from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import GraphFacts
 from jaxgraph.layout.manifest import EDGE_DATA
 
-__all__ = ["graph_summary", "load_graph", "reader_options", "weights_of"]
-
 
 def load_graph(options: GraphOptions) -> Graph:
     """Reads or generates the graph, then applies the requested transforms."""

@@ -13,8 +13,6 @@ from jaxgraph import datasets
 from jaxgraph.cli.command import Options, option
 from jaxgraph.cli.display import Output, two_columns
 
-__all__ = ["InfoOptions", "run_catalogue", "run_info", "versions"]
-
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pymetis", "typer", "rich")
 
 

@@ -16,8 +16,6 @@ from jaxgraph.cli.options import STEP_TIMEOUT
 from jaxgraph.launch.scheduler import scheduled
 from jaxgraph.launch.supervisor import Command, supervise
 
-__all__ = ["LaunchOptions", "run_launch"]
-
 # Without the folder in which the command was given on the path of imports.
 _PROGRAM = ("-P", "-m", "jaxgraph", "train")
 

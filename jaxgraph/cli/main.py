@@ -14,8 +14,6 @@ from jaxgraph.cli.plot import PlotOptions, run_plot
 from jaxgraph.cli.train import run_train
 from jaxgraph.cli.train_options import TrainOptions
 
-__all__ = ["app"]
-
 _COMMANDS = {
     "train": (TrainOptions, run_train),
     "partition": (PartitionOptions, run_partition),

@@ -11,8 +11,6 @@ from jaxgraph.partition import orders
 from jaxgraph.partition.registry import costless_methods
 from jaxgraph.seeds import NUM_SEEDS
 
-__all__ = ["PARTITIONERS", "STEP_TIMEOUT", "GraphOptions", "ModelOptions", "PartsOptions"]
-
 PARTITIONERS = costless_methods()
 STEP_TIMEOUT = (
     "Seconds after which a process without a sign of life, or without progress in an epoch, ends "

@@ -29,8 +29,6 @@ from jaxgraph.partition import PartitionReport, partition, report
 from jaxgraph.transforms import normalize_features
 from jaxgraph.written_file import check_writable
 
-__all__ = ["PartitionOptions", "run_partition"]
-
 _OF_WRITING = ("mode", "rest", "topology", "chunks", "normalize", "process_memory")
 _IN_MEMORY = ("labels_per_class", "num_classes", "num_features", "degree", "order")
 _READ = ("separator", "header", "counts", "columns", "num_nodes", "name", "split", "undirected")

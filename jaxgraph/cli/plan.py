@@ -26,8 +26,6 @@ from jaxgraph.written_file import check_writable
 if TYPE_CHECKING:
     from jaxgraph.planner import Considered, GraphCounts, Option, Plan
 
-__all__ = ["PlanOptions", "run_plan"]
-
 _COUNTS = ("num_nodes", "num_edges", "num_features", "num_classes")
 
 

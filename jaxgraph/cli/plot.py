@@ -12,8 +12,6 @@ from jaxgraph.cli.command import REQUIRED, Options, option
 from jaxgraph.run_log import read_log
 from jaxgraph.written_file import check_writable, write_atomically
 
-__all__ = ["PlotOptions", "read_curves", "run_plot"]
-
 _FORMATS = (".png", ".svg", ".pdf")
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 """The lists of losses, and the names of their curves."""

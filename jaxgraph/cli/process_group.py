@@ -17,8 +17,6 @@ from jaxgraph.launch.heartbeat import Heartbeat
 from jaxgraph.launch.scheduler import BY_HAND, Scheduled, scheduled
 from jaxgraph.launch.signals import say
 
-__all__ = ["ProcessGroup", "joined", "leaving_at_once"]
-
 _SHUTDOWN_SECONDS = 3600
 """Process 0 writes results while the others wait for it to end."""
 

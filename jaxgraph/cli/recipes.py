@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import optax
     from flax import nnx
 
-__all__ = ["MODELS", "Recipe", "build_model", "chosen_recipe", "optimizer_of", "prepared", "recipe"]
-
 _OF_THEIR_NAME = ("GAT", "GATv2", "GIN", "GINE", "DeepGCN", "Transformer", "APPNP", "GCNII", "PNA")
 MODELS: Mapping[str, str] = MappingProxyType(
     {"gcn": "GCN", "sage": "GraphSAGE"} | {name.lower(): name for name in _OF_THEIR_NAME}

@@ -12,8 +12,6 @@ import numpy as np
 
 from jaxgraph.written_file import write_atomically
 
-__all__ = ["write_json", "write_predictions"]
-
 _NODES_AT_A_TIME = 1 << 16
 
 

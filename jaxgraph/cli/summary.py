@@ -9,8 +9,6 @@ from rich.table import Table
 
 from jaxgraph.cli.display import byte_text, second_text, two_columns
 
-__all__ = ["cost_summary", "result_summary", "summary_table"]
-
 _RATIOS = {"edges": "edge_ratio", "halo rows": "halo_ratio", "nodes": "node_ratio"}
 """The shares that padding adds, by their names in the table."""
 

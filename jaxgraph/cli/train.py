@@ -29,8 +29,6 @@ from jaxgraph.written_file import check_writable, write_each
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
-__all__ = ["run_train"]
-
 _OF_PROCESS = {field.name for field in fields(ProcessOptions)}
 _OF_PROCESS |= {"data_dir", "dataset", "folder", "json", "log", "partition", "predictions"}
 _OF_PROCESS |= {"profile", "profile_epochs", "resume", "source", "traceback"}

@@ -8,8 +8,6 @@ from jaxgraph.cli.command import Options, of_device, of_graph, of_model, of_proc
 from jaxgraph.cli.options import PARTITIONERS, STEP_TIMEOUT, ModelOptions, PartsOptions
 from jaxgraph.layout.manifest import MODES
 
-__all__ = ["SETTLED", "ProcessOptions", "TrainOptions", "check_address"]
-
 # The library's own lists are in modules that import jax.
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 _LARGEST_PORT = 65_535

@@ -14,8 +14,6 @@ from jaxgraph.kinds import check_graph, kind_of
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["from_networkx", "from_scipy", "to_scipy"]
-
 _NODE_FIELDS = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
 _EDGE_FIELDS = ("edges", "edge_type")
 _MATRIX_FIELDS = ("nodes", "edges")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from jaxgraph.datasets.files import AmbiguousFileError, UnfitOptionError, option_advice
 from jaxgraph.datasets.node_ids import trimmed
 
-__all__ = ["Choices", "Column", "EdgeColumns", "choose_columns", "names_edges"]
-
 Column = str | int
 
 # Names in lower case, without blanks and without a suffix that means "id".

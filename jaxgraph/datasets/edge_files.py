@@ -18,19 +18,6 @@ from jaxgraph.datasets.limits import opened
 from jaxgraph.datasets.node_ids import BLANK, MINUS, NUMBER, WHOLE, is_number, polars
 from jaxgraph.datasets.text_layout import Layout, find_layout, is_edge, open_text, split_cells
 
-__all__ = [
-    "Chunk",
-    "EdgeFile",
-    "NotWholeError",
-    "TableFile",
-    "TextFile",
-    "not_flat",
-    "numbers_among",
-    "open_parquet",
-    "open_text_edges",
-    "text_blocks",
-]
-
 _LONGEST_LINE = 1 << 20
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _NO_EDGE = re.compile(rb"(?m)^[ \t\r]*(?:[#%].*)?(?:\n|\Z)")

@@ -13,19 +13,6 @@ from jaxgraph.datasets.file_rows import FileRows
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, option_advice
 from jaxgraph.datasets.node_ids import polars
 
-__all__ = [
-    "HASH_SEED",
-    "Ends",
-    "Facts",
-    "Memory",
-    "Rows",
-    "StoredEdges",
-    "check_text",
-    "ends_of",
-    "read_keys",
-    "stored_in_memory",
-]
-
 HASH_SEED = 0
 _ROLE = 1 << 60
 """The place of the first receiver: names are numbered by senders, then receivers."""

@@ -41,8 +41,6 @@ from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.text_layout import Layout
 from jaxgraph.graph import Graph
 
-__all__ = ["FORMATS", "SUFFIXES", "fields_of", "naming", "open_edges", "read_edge_list"]
-
 logger = logging.getLogger(__name__)
 
 _PACKED_FORMATS = {

@@ -12,8 +12,6 @@ import numpy as np
 
 from jaxgraph.datasets.files import BrokenFileError, reading
 
-__all__ = ["FileRows", "check_size", "npy_rows", "read_header"]
-
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,

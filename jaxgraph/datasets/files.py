@@ -7,18 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = [
-    "AmbiguousFileError",
-    "BrokenFileError",
-    "MissingFileError",
-    "UnfitOptionError",
-    "data_folder",
-    "find_file",
-    "option_advice",
-    "reading",
-    "require_file",
-]
-
 DATA_DIR_VARIABLE = "JAXGRAPH_DATA"
 _LONGEST_REASON = 500
 

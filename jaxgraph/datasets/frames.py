@@ -20,8 +20,6 @@ from jaxgraph.kinds import kind_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["from_pandas"]
-
 _EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
 
 

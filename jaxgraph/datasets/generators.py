@@ -19,8 +19,6 @@ from jaxgraph.byte_amounts import refuse_beyond_memory
 from jaxgraph.graph import Graph
 from jaxgraph.seeds import checked_seed
 
-__all__ = ["chung_lu", "random_graph", "rmat", "stochastic_block_model"]
-
 # Draws a number of pairs of positions: two int64 arrays [count].
 _DrawPairs = Callable[[int], tuple[np.ndarray, np.ndarray]]
 

@@ -16,8 +16,6 @@ from jaxgraph.datasets.npz import load_npz
 from jaxgraph.datasets.sparse import compressed_rows, places_of_entries
 from jaxgraph.graph import Graph
 
-__all__ = ["NAMES", "SPLIT", "draw_split", "load_gnn_benchmark"]
-
 # By name: the file in each collection (EdisonLeeeee/GraphData, then shchur/gnn-benchmark, from
 # which PyTorch Geometric downloads, and DGL's).
 _FILES = {

@@ -7,8 +7,6 @@ import numpy as np
 from jaxgraph import transforms
 from jaxgraph.graph import Graph
 
-__all__ = ["load_karate"]
-
 # For each member, the members of a higher number that he met outside of the club; from 0.
 _FRIENDS = {
     0: (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 17, 19, 21, 31),

@@ -12,8 +12,6 @@ import scipy.sparse as sp
 
 from jaxgraph.byte_amounts import refuse_beyond_memory
 
-__all__ = ["check_expansion", "dense", "features_of", "largest_expansion", "opened"]
-
 _EXPANSION = 200
 """The largest ratio of expanded to compressed size. Data sets of the field have up to 100."""
 _ALWAYS_EXPANDED = 1 << 27

@@ -11,8 +11,6 @@ from jaxgraph.datasets.sparse import places_of_entries
 from jaxgraph.datasets.untrusted import load_sparse
 from jaxgraph.graph import Graph
 
-__all__ = ["NAMES", "load_matlab"]
-
 # By name: the file, and a public source of it.
 _FILES = {
     "blogcatalog": ("blogcatalog/blogcatalog.mat", "github.com/phanein/deepwalk, example_graphs/"),

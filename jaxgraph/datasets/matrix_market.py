@@ -15,8 +15,6 @@ from jaxgraph.datasets.files import BrokenFileError
 from jaxgraph.datasets.limits import opened
 from jaxgraph.datasets.node_ids import check_num_nodes
 
-__all__ = ["is_matrix_market", "read_matrix_market"]
-
 _BANNER = re.compile(
     rb"(?:\xef\xbb\xbf)?%%matrixmarket\s+matrix\s+(\w+)\s+(\w+)\s+([\w-]+)", re.IGNORECASE
 )

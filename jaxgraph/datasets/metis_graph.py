@@ -15,8 +15,6 @@ import numpy as np
 from jaxgraph.datasets.files import BrokenFileError
 from jaxgraph.datasets.text_layout import open_text
 
-__all__ = ["is_like_metis", "read_metis"]
-
 _COMMENT = "%"
 _HEADER = re.compile(r"(0*[1-9]\d{,17}) (\d{1,18})(?: ([01]{1,3})(?: (\d{1,18}))?)?", re.ASCII)
 

@@ -15,19 +15,6 @@ from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, option_
 if TYPE_CHECKING:
     from jaxgraph.datasets.edge_keys import StoredEdges
 
-__all__ = [
-    "BLANK",
-    "MINUS",
-    "NUMBER",
-    "WHOLE",
-    "Numbering",
-    "check_num_nodes",
-    "is_number",
-    "number_nodes",
-    "polars",
-    "trimmed",
-]
-
 # A graph may have this many nodes, whatever its number of edges: they take a few megabytes.
 _NODES_ALWAYS_ALLOWED = 1 << 20
 _NODES_PER_EDGE_ALLOWED = 16

@@ -14,8 +14,6 @@ from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, reading
 from jaxgraph.datasets.limits import check_expansion
 from jaxgraph.datasets.untrusted import unpickled
 
-__all__ = ["check_pairs", "load_npz"]
-
 
 def check_pairs(shape: tuple[int, ...], read: Callable[[], np.ndarray]) -> None:
     """Refuses an array that is no list of edges, or that may be two different ones."""

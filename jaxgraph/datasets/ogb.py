@@ -22,16 +22,6 @@ from jaxgraph.datasets.node_ids import polars
 from jaxgraph.datasets.npz import load_npz
 from jaxgraph.graph import Graph
 
-__all__ = [
-    "MEMBERS",
-    "NAMES",
-    "contents_of",
-    "find_ogb",
-    "load_ogb",
-    "parse_table",
-    "read_ogb_folder",
-]
-
 # By name: the folder, and whether the files hold only one direction of undirected edges.
 _FOLDERS = {
     "ogbn-arxiv": ("ogbn_arxiv", False),

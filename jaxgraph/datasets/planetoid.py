@@ -17,8 +17,6 @@ from jaxgraph.datasets.limits import features_of
 from jaxgraph.datasets.untrusted import Data, Lists, load_pickles
 from jaxgraph.graph import Graph
 
-__all__ = ["NAMES", "load_planetoid"]
-
 NAMES = ("cora", "citeseer", "pubmed")
 
 _ORIGIN = "the folder data/ of github.com/kimiyoung/planetoid"

@@ -15,9 +15,6 @@ from jaxgraph.datasets import edge_list, generators, gnn_benchmark, karate, matl
 from jaxgraph.datasets.files import data_folder
 from jaxgraph.graph import Graph
 
-__all__ = ["load", "names"]
-
-
 _FROM_FILES: Mapping[str, Callable[..., Graph]] = MappingProxyType(
     {
         name: partial(read, name)

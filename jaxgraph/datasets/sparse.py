@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["compressed_rows", "places_of_entries"]
-
 
 def compressed_rows(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_array:
     """Makes a CSR matrix from checked indices: SciPy's compiled code trusts them."""

@@ -19,8 +19,6 @@ from jaxgraph.datasets.files import (
 from jaxgraph.datasets.limits import opened
 from jaxgraph.datasets.node_ids import is_number, trimmed
 
-__all__ = ["Layout", "find_layout", "is_edge", "open_text", "split_cells"]
-
 _COMMENTS = ("#", "%")
 _SEPARATORS = "\t;|,"
 # A command line passes a tab as \t; a space is white space of any length.

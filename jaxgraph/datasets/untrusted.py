@@ -22,8 +22,6 @@ import scipy.sparse as sp
 from jaxgraph.datasets.files import reading
 from jaxgraph.datasets.sparse import compressed_rows
 
-__all__ = ["Lists", "load_pickles", "load_sparse", "unpickled"]
-
 _WORKER = Path(__file__).with_name("untrusted_worker.py")
 
 
@@ -68,7 +66,7 @@ def _decoded(path: Path, arrays: Mapping[str, np.ndarray]) -> Data:
 
 
 def load_sparse(path: Path) -> dict[str, sp.csr_array]:
-    """Reads the matrices "network" and "group" of a MATLAB file, where they are there and sparse."""
+    """Reads the sparse matrices "network" and "group" of a MATLAB file, where they are there."""
     (found,) = _read_apart("matlab", {path: None}, "a MATLAB file")
     with reading(path, "a MATLAB file"):
         return {

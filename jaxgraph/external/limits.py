@@ -6,8 +6,6 @@ import dataclasses
 import re
 from pathlib import Path
 
-__all__ = ["Amounts", "amounts_of", "check_limit"]
-
 _BYTES_PER_NODE = 48
 """Tables with an entry per node: part, row, order, degrees, and the temporary ones of sorting."""
 _BYTES_PER_EDGE = 85

@@ -21,8 +21,6 @@ from jaxgraph.graph_arrays import check_masked_nodes_labelled, check_masks_disjo
 from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.partition.sorting import inverse_permutation
 
-__all__ = ["NodeFiles", "node_data_of", "row_bytes", "split_nodes"]
-
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _FILES = ("nodes", "labels", *_MASKS, "ids")
 

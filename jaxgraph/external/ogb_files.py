@@ -15,8 +15,6 @@ from jaxgraph.datasets.files import BrokenFileError, reading
 from jaxgraph.datasets.ogb import MEMBERS, parse_table
 from jaxgraph.external.work import StepFiles, Work
 
-__all__ = ["archive_rows", "table_rows"]
-
 _COPIED = 1 << 24
 
 

@@ -18,8 +18,6 @@ from jaxgraph.layout.part_edges import PartEdges, ordered_edges
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, count_lengths, stack_lengths
 from jaxgraph.partition.sorting import index_dtype
 
-__all__ = ["NodeFacts", "OrderedFiles", "count_nodes", "order_parts"]
-
 _ALIGNMENT = 64
 _SIDES = ("by_sender", "by_receiver")
 _LENGTHS = ("groups", "lengths", "rows")

@@ -17,8 +17,6 @@ from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.layout.manifest import Arrays, Counts, Manifest
 from jaxgraph.layout.sar_tables import sar_arrays
 
-__all__ = ["FileParts", "extents_of_files"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileParts:

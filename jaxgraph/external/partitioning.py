@@ -31,8 +31,6 @@ from jaxgraph.layout.part_writing import check_target, write_source
 from jaxgraph.partition.report import PartitionReport, report_of_counts
 from jaxgraph.written_file import alone_in
 
-__all__ = ["Partitioned", "Progress", "partition_file"]
-
 Progress = Callable[[str, int, int], object]
 """Called with a step, how much of it is done, and all of it (0: not known)."""
 

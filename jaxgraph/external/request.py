@@ -8,8 +8,6 @@ from pathlib import Path
 from jaxgraph.datasets.edge_columns import Choices
 from jaxgraph.partition.assignment import checked_num_parts
 
-__all__ = ["METHODS", "Request"]
-
 _KINDS = {
     "num_nodes": int,
     "separator": str,

@@ -29,8 +29,6 @@ from jaxgraph.external.ogb_files import archive_rows, table_rows
 from jaxgraph.external.request import Request
 from jaxgraph.external.work import StepFiles, Work
 
-__all__ = ["Found", "files_of", "number_source", "read_source"]
-
 _TEXT = (".csv", ".tsv", ".txt", ".edges", ".edgelist")
 _FORMS = {end + packed: "text" for end in _TEXT for packed in ("", ".gz")}
 _FORMS |= {".parquet": "Parquet", ".npy": "npy"}

@@ -20,8 +20,6 @@ from jaxgraph.partition.hashing import hash_assignment
 from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
 from jaxgraph.partition.sorting import smallest_unsigned
 
-__all__ = ["Buckets", "add_by_part", "assign", "split_edges", "without_repeats"]
-
 _INT32 = np.dtype(np.int32)
 
 

@@ -15,8 +15,6 @@ import numpy as np
 from jaxgraph.datasets.edge_keys import Memory
 from jaxgraph.written_file import sync_folder
 
-__all__ = ["StepFiles", "Work"]
-
 _FACTS = "facts.json"
 
 

@@ -13,8 +13,6 @@ from typing import IO
 from jaxgraph.launch.heartbeat import PHASES, Sign, sign_of
 from jaxgraph.launch.watchdog import Standing
 
-__all__ = ["Child", "Write"]
-
 Write = Callable[[str, bool], None]
 """Shows a line of text, without its end; the flag says whether it belongs to standard error."""
 

@@ -15,8 +15,6 @@ import threading
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["COUNTED", "PHASES", "SECONDS_BETWEEN_SIGNS", "Heartbeat", "Sign", "sign_of"]
-
 PHASES = ("start", "join", "read", "place", "compile", "meet", "epoch", "evaluate", "end")
 """The phases of a run in their order. All processes wait for each other in "join", for the slowest
 compiler in "meet"."""

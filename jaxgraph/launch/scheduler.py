@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["BY_HAND", "Scheduled", "scheduled"]
-
 BY_HAND = "--coordinator, --num-processes and --process-id (--num-processes 1 trains alone)"
 
 _SLURM = (

@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["Signals", "end_at_once", "name_of", "say"]
-
 _READ = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SHOW_CURSOR = "\x1b[?25h"
 

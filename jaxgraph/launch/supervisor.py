@@ -13,8 +13,6 @@ from jaxgraph.launch.heartbeat import COUNTED
 from jaxgraph.launch.signals import Signals, name_of
 from jaxgraph.launch.watchdog import place_text, stuck
 
-__all__ = ["CALLERS_MISTAKE", "STUCK", "Command", "supervise"]
-
 CALLERS_MISTAKE = 2
 """Exit status of a process that was asked for something impossible; it would be so again."""
 STUCK = 124

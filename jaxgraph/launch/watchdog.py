@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from jaxgraph.launch.heartbeat import COUNTED, PHASES, SECONDS_BETWEEN_SIGNS
 
-__all__ = ["Standing", "place_text", "stuck"]
-
 _SILENT_SECONDS = 4 * SECONDS_BETWEEN_SIGNS
 """A process that lives gives signs more often, even on a machine that is busy."""
 

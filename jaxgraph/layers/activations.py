@@ -13,8 +13,6 @@ from jax import lax
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.stored import stored
 
-__all__ = ["Activation", "elu", "keeping_output"]
-
 Activation = Callable[[jax.Array], jax.Array]
 
 

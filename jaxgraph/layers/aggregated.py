@@ -20,15 +20,6 @@ from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import check_neighborhood
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "AggregatedFeatures",
-    "Aggregation",
-    "Features",
-    "FirstAggregation",
-    "aggregate_by_columns",
-    "plain_features",
-]
-
 
 class Aggregation(ptags.Aggregation, Protocol):
     """A parameter-free aggregation of the neighbours' features; hashable, without arrays."""

@@ -20,14 +20,6 @@ from jaxgraph.ops.core.reductions import REDUCTIONS
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
 from jaxgraph.parallel.propagate import mean_over_edges
 
-__all__ = [
-    "NeighborReduction",
-    "SymmetricSum",
-    "first_aggregation",
-    "known_aggregate",
-    "narrows",
-]
-
 
 class _Aggregation:
     """Aggregations that reduce the senders' rows by a sum, a maximum or a minimum."""

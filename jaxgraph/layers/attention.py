@@ -27,8 +27,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["gat_conv", "gat_stages", "gatv2_conv", "gatv2_stages"]
-
 Params = Mapping[str, jax.Array]
 
 

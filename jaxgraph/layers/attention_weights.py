@@ -22,8 +22,6 @@ from jaxgraph.parallel.whole_graph import edges_of_slots, on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["attention_weights"]
-
 Pytree = Any
 
 

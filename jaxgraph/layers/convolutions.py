@@ -43,16 +43,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = [
-    "check_reduction",
-    "gcn_conv",
-    "gcn_stages",
-    "gin_conv",
-    "gin_stages",
-    "sage_conv",
-    "sage_stages",
-]
-
 Params = Mapping[str, jax.Array]
 
 

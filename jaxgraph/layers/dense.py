@@ -26,19 +26,6 @@ from jaxgraph.parallel.ptags import Shares, sync
 from jaxgraph.parallel.sparse_features import refuse_sparse
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
-__all__ = [
-    "MAPPED",
-    "add_bias",
-    "at_use",
-    "check_rate",
-    "check_width",
-    "dropout",
-    "linear",
-    "product",
-    "require_rows",
-    "rounded",
-]
-
 MAPPED = "mapped_features"
 """Checkpoint name of the output of `linear`."""
 

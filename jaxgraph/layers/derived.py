@@ -10,8 +10,6 @@ from jaxgraph.layers.aggregated import Features
 from jaxgraph.parallel import Shard
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["DerivedFeatures"]
-
 
 @pytree
 class DerivedFeatures:

@@ -9,8 +9,6 @@ import jax
 from jaxgraph.parallel.neighborhood import Neighborhood, check_neighborhood
 from jaxgraph.parallel.ptags import EDGE_DATA
 
-__all__ = ["check_edge_data", "check_edge_features"]
-
 _USERS = {
     "edge_weight": "GCN, GraphSAGE and GIN use edge_weight",
     "edges": "GAT, GATv2 and GINE use edges, made with edge_features={width}",

@@ -15,8 +15,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["dropout_edge"]
-
 
 def dropout_edge(shard: Graph | Shard, key: jax.Array, *, rate: float) -> Shard:
     """Drops each edge at random, and returns the graph of the kept edges.

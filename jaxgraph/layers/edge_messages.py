@@ -10,8 +10,6 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
 
-__all__ = ["EdgeGatMessage", "EdgeGatV2Message", "gine_message"]
-
 Pytree = Any
 
 

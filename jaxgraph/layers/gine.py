@@ -28,8 +28,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["gine_conv", "gine_stages"]
-
 Params = Mapping[str, jax.Array]
 
 

@@ -19,8 +19,6 @@ from jaxgraph.parallel import Shard
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
-__all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]
-
 STATISTICS = "batch_statistics"
 """Checkpoint name of sums over all devices: recomputing them would send them again."""
 

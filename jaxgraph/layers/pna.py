@@ -30,8 +30,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["AGGREGATORS", "SCALERS", "check_scaling", "pna_conv"]
-
 Params = Mapping[str, jax.Array]
 
 AGGREGATORS = ("sum", "mean", "max", "min", "std")

@@ -38,8 +38,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["appnp_propagate", "check_alpha", "check_identity", "gcn2_conv"]
-
 
 def appnp_propagate(
     shard: Graph | Shard,

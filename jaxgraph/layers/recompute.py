@@ -21,8 +21,6 @@ from jaxgraph.ops.core.derived import known_after
 from jaxgraph.ops.core.propagation import Static
 from jaxgraph.ops.core.stored import when_ready
 
-__all__ = ["recompute"]
-
 Pytree = Any
 
 

@@ -18,8 +18,6 @@ from jaxgraph.ops.core.stored import stored
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import reads_own_rows
 
-__all__ = ["ACTIVATED", "INPUT", "LAYER_INPUT", "RematPolicy"]
-
 LAYER_INPUT = "layer_input"
 """Checkpoint name of a layer's input, the previous convolution's output."""
 

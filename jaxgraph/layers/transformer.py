@@ -20,8 +20,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["transformer_conv", "transformer_stages"]
-
 Params = Mapping[str, jax.Array]
 
 

@@ -15,8 +15,6 @@ from jaxgraph.layout.part_edges import repetitions
 from jaxgraph.layout.row_lengths import count_lengths, join_lengths
 from jaxgraph.partition.sorting import counting_argsort
 
-__all__ = ["BlockTables", "block_tables"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockTables:

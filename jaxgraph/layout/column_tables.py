@@ -41,8 +41,6 @@ from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.layout.survey import Survey
 from jaxgraph.partition.sorting import counting_argsort
 
-__all__ = ["ColumnRequest", "ColumnTables", "column_tables", "describe_columns"]
-
 PREFIX = "columns/"
 _DEGREES = ("in_degree", "missing_self_loop", "weighted_in_degree")
 

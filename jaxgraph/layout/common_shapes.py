@@ -13,8 +13,6 @@ from jaxgraph.layout.shard_tables import PartTables
 from jaxgraph.layout.survey import survey
 from jaxgraph.partition.assignment import Partition
 
-__all__ = ["common_shapes"]
-
 
 class _Described(Protocol):
     @property

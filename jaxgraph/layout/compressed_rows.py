@@ -19,8 +19,6 @@ from jaxgraph.partition.sorting import (
     smallest_unsigned,
 )
 
-__all__ = ["CompressedRows", "compress", "concatenate_groups", "order_by_length"]
-
 
 @dataclasses.dataclass(frozen=True)
 class CompressedRows:

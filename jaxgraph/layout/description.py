@@ -15,8 +15,6 @@ from jaxgraph.layout.node_tables import num_edge_types
 from jaxgraph.layout.row_lengths import RowLengths, leaving
 from jaxgraph.layout.survey import Survey
 
-__all__ = ["choose_halo_unit", "describe", "orientation_extents", "with_features", "with_slack"]
-
 Shape = tuple[int, ...]
 FEWEST_ROWS = 16
 """The least number of rows of a part, and of a chunk of its rows."""

@@ -14,8 +14,6 @@ from jaxgraph.layout.manifest import Arrays, Manifest
 from jaxgraph.layout.part_edges import outgoing_rows
 from jaxgraph.layout.survey import OrderedParts
 
-__all__ = ["domain_arrays"]
-
 
 def domain_arrays(survey: OrderedParts, part: int, manifest: Manifest) -> Arrays:
     """The edges that end in a part, and the rows that it sends."""

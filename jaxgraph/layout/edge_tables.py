@@ -10,8 +10,6 @@ import numpy as np
 from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.layout.manifest import Arrays, Manifest
 
-__all__ = ["Side", "edge_tables", "halo_arrays"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Side:

@@ -12,8 +12,6 @@ from jaxgraph.layout.node_tables import edge_arrays, node_arrays
 from jaxgraph.layout.row_lengths import EdgeLengths
 from jaxgraph.layout.survey import Survey
 
-__all__ = ["Extents", "extents_of"]
-
 Shape = tuple[int, ...]
 
 

@@ -14,8 +14,6 @@ from jaxgraph.layout.manifest import FEATURES, VALUES, Arrays, Shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.partition.sorting import counting_argsort
 
-__all__ = ["FeatureEdges", "count_features", "feature_edges"]
-
 
 @dataclasses.dataclass(frozen=True)
 class FeatureEdges:

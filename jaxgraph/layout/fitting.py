@@ -13,8 +13,6 @@ from jaxgraph.layout.description import with_slack
 from jaxgraph.layout.manifest import FeatureSizes, Manifest
 from jaxgraph.layout.row_lengths import EdgeLengths
 
-__all__ = ["fit", "merge", "with_headroom"]
-
 Units = tuple[tuple[int, ...], ...]
 FILLABLE = frozenset(
     ("labels", "train_mask", "val_mask", "test_mask", "incoming/repetition", "outgoing/repetition")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["choose_unit", "in_units", "pair_counts"]
-
 SMALLEST_UNIT, LARGEST_UNIT = 16, 65536
 TARGET_RATIO = 1.0025
 """The largest ratio of rows sent to rows needed that a unit above the smallest may lead to."""

@@ -12,8 +12,6 @@ import numpy as np
 
 from jaxgraph.layout.manifest import Arrays, Manifest
 
-__all__ = ["check_indices", "part_error"]
-
 
 def part_error(fault: str) -> ValueError:
     """Makes the error of a part whose arrays do not fit its manifest, with the remedy."""

@@ -9,8 +9,6 @@ import numpy as np
 from jaxgraph.graph import Graph
 from jaxgraph.partition.assignment import Partition
 
-__all__ = ["check_graph", "check_sizes"]
-
 _LIMIT = np.iinfo(np.int32).max
 _EDGES_AT_A_TIME = 1 << 20
 

@@ -10,8 +10,6 @@ from jaxgraph.graph import Graph
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.sorting import counting_argsort, index_dtype, smallest_unsigned
 
-__all__ = ["LocalOrder", "local_order", "order_of_nodes"]
-
 _EDGES_AT_A_TIME = 1 << 20
 """Small enough that the temporary arrays of these edges fit the cache."""
 

@@ -14,24 +14,6 @@ import numpy as np
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.row_lengths import EdgeLengths
 
-__all__ = [
-    "EDGE_DATA",
-    "EDGE_PREFIX",
-    "FEATURES",
-    "MODES",
-    "NODE_PREFIX",
-    "TOPOLOGIES",
-    "VALUES",
-    "Arrays",
-    "ColumnSchedule",
-    "Counts",
-    "FeatureSizes",
-    "Manifest",
-    "Padding",
-    "Shapes",
-    "fill_value",
-]
-
 Arrays = dict[str, np.ndarray]
 """Arrays of one part by name."""
 Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
@@ -261,7 +243,7 @@ class Manifest:
         return self.lengths
 
     def table_rows(self, prefix: str) -> int:
-        """Rows of the first group's table at the own end of an orientation, with or without edges."""
+        """Rows of the first group's table at the own end of an orientation, edges or not."""
         edges, side = prefix.split("/")
         if edges == "outgoing":
             return 0

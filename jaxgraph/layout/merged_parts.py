@@ -35,8 +35,6 @@ from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.sorting import smallest_unsigned
 
-__all__ = ["MergedParts", "merge_partition", "merge_parts"]
-
 T = TypeVar("T")
 
 

@@ -10,8 +10,6 @@ import scipy.sparse as sp
 from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX
 
-__all__ = ["edge_arrays", "global_degrees", "node_arrays", "num_edge_types"]
-
 Arrays = dict[str, np.ndarray]
 
 _EDGES_AT_A_TIME = 1 << 20

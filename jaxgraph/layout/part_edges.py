@@ -17,15 +17,6 @@ from jaxgraph.layout.compressed_rows import CompressedRows, compress, concatenat
 from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.partition.sorting import counting_argsort, index_dtype
 
-__all__ = [
-    "PartEdges",
-    "incoming_edges",
-    "ordered_edges",
-    "outgoing_edges",
-    "outgoing_rows",
-    "repetitions",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class PartEdges:

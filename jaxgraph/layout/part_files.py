@@ -26,18 +26,6 @@ import numpy as np
 from jaxgraph.graph_facts import GraphFacts
 from jaxgraph.layout.manifest import Arrays, Manifest
 
-__all__ = [
-    "DATA_FOLDER",
-    "MANIFEST",
-    "ArrayFile",
-    "Contents",
-    "PartFiles",
-    "PartFolder",
-    "entries_of",
-    "open_parts",
-    "write_text",
-]
-
 MANIFEST = "manifest.json"
 DATA_FOLDER = re.compile(r"data-[0-9a-f]{32}")
 _BYTES_AT_A_TIME = 1 << 20

@@ -35,8 +35,6 @@ from jaxgraph.layout.part_files import (
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.written_file import UNFINISHED, alone_in, sync_folder, write_atomically
 
-__all__ = ["WORK_FOLDER", "check_target", "write_source"]
-
 WORK_FOLDER = re.compile(r"work-[0-9a-f]{32}")
 """The folder of a run that makes parts in steps, which goes once parts are written."""
 _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]")

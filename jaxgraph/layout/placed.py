@@ -15,8 +15,6 @@ from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
 from jaxgraph.layout.shard_tables import PartSource
 
-__all__ = ["DERIVED", "Layout", "listed_part", "placed_part", "placed_shapes"]
-
 
 class Layout(NamedTuple):
     """Arrays derived from compressed rows.

@@ -16,8 +16,6 @@ import numpy as np
 from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.partition.sorting import run_starts
 
-__all__ = ["EdgeLengths", "RowLengths", "count_lengths", "join_lengths", "leaving", "stack_lengths"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowLengths:

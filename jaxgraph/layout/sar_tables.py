@@ -9,8 +9,6 @@ from jaxgraph.layout.manifest import Arrays, Manifest
 from jaxgraph.layout.part_edges import outgoing_edges
 from jaxgraph.layout.survey import OrderedParts
 
-__all__ = ["sar_arrays"]
-
 
 def sar_arrays(survey: OrderedParts, part: int, manifest: Manifest) -> Arrays:
     """The edges that end in a part, by the ring step of their senders, and those that leave it."""

@@ -23,8 +23,6 @@ from jaxgraph.layout.sar_tables import sar_arrays
 from jaxgraph.layout.survey import Survey, survey
 from jaxgraph.partition.assignment import Partition
 
-__all__ = ["PartSource", "PartTables", "tabulate"]
-
 
 class PartSource(Protocol):
     """A source of the arrays of the parts."""

@@ -24,8 +24,6 @@ from jaxgraph.layout.part_edges import PartEdges, incoming_edges
 from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.partition.assignment import Partition
 
-__all__ = ["OrderedParts", "Survey", "survey"]
-
 
 class OrderedParts(Protocol):
     """The ordered edges of all parts, in memory or in files: tables of a part need no more."""

@@ -31,8 +31,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["GATConv", "GATv2Conv", "GCNConv", "GINConv", "GINEConv", "SAGEConv"]
-
 
 class GCNConv(Module):
     """y_i = sum_{j -> i} w_ij (x_j W) / sqrt(d_j d_i) + b, see `jaxgraph.layers.gcn_conv`.

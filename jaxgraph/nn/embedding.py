@@ -17,8 +17,6 @@ from jaxgraph.parallel.whole_graph import nodes_on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["NodeEmbedding"]
-
 _normal = nnx.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
 
 

@@ -22,18 +22,6 @@ from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard, SparseFeatures
 from jaxgraph.parallel.features import FeatureColumns
 
-__all__ = [
-    "NORMS",
-    "Elementwise",
-    "Layer",
-    "Norm",
-    "activated",
-    "check_norm",
-    "dropped",
-    "joined_width",
-    "layer_keys",
-]
-
 NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
 """The norms that may follow a convolution, by their name in models."""
 

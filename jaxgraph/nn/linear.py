@@ -19,8 +19,6 @@ from jaxgraph.parallel.whole_graph import nodes_on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["Linear"]
-
 
 class Linear(Module):
     """y = x W + b

@@ -29,8 +29,6 @@ from jaxgraph.nn.protocol import Convolution
 from jaxgraph.nn.remat import Policies
 from jaxgraph.nn.stack import Stack
 
-__all__ = ["GAT", "GCN", "GIN", "GINE", "DeepGCN", "GATv2", "GraphSAGE", "StackedModel"]
-
 Activation = Callable[[jax.Array], jax.Array]
 
 

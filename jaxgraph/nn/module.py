@@ -6,8 +6,6 @@ from typing import Any
 
 from flax import nnx
 
-__all__ = ["Module"]
-
 
 class Module(nnx.Module):
     """A module of Flax NNX without a training mode of its own."""

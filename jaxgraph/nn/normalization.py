@@ -18,8 +18,6 @@ from jaxgraph.parallel.whole_graph import nodes_on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["BatchNorm", "LayerNorm"]
-
 
 class BatchNorm(Module):
     """y = (x - mean) / sqrt(var + epsilon) * scale + bias, by feature over all nodes of the graph.

@@ -15,19 +15,6 @@ from jax.typing import DTypeLike
 from jaxgraph.byte_amounts import refuse_beyond_memory
 from jaxgraph.kinds import kind_of
 
-__all__ = [
-    "check_heads",
-    "check_sizes",
-    "checked_dtype",
-    "fan_in_kernel",
-    "in_dtype",
-    "kernel",
-    "next_key",
-    "refuse_too_large",
-    "values",
-    "zeros",
-]
-
 Pytree = TypeVar("Pytree")
 _glorot = nnx.initializers.glorot_uniform()
 _fan_in = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")

@@ -24,8 +24,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["PNA", "PNAConv"]
-
 
 class PNAConv(Module):
     """y_i = x_i W_0 + b + sum_{s, a} scale_s(d_i) a_{j -> i}(x_i W_r + x_j W_s + c) W_{s, a}

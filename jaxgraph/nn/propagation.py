@@ -24,8 +24,6 @@ from jaxgraph.parallel import Shard
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["APPNP", "GCNII", "GCN2Conv"]
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class APPNP(StackedModel):

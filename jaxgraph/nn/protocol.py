@@ -9,8 +9,6 @@ import jax
 
 from jaxgraph.layers.aggregated import FirstAggregation
 
-__all__ = ["Convolution", "Declaration", "declaration"]
-
 
 class Convolution(Protocol):
     """A layer that owns its parameters and aggregates over a neighbourhood.

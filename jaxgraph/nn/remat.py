@@ -23,8 +23,6 @@ from jaxgraph.nn.protocol import Declaration, declaration
 from jaxgraph.parallel import KEPT, Shard, SparseFeatures
 from jaxgraph.parallel.features import FeatureColumns
 
-__all__ = ["Facts", "Policies", "checked_policies", "default_policy", "policies_for"]
-
 Policies = RematPolicy | Sequence[RematPolicy] | None
 """One policy for all layers, one for each, or None: `default_policy`."""
 

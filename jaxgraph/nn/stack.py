@@ -38,8 +38,6 @@ from jaxgraph.parallel.whole_graph import edges_of_slots, on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["Stack"]
-
 
 @dataclasses.dataclass(frozen=True)
 class _Named:

@@ -24,8 +24,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["Transformer", "TransformerConv"]
-
 
 class TransformerConv(Module):
     """y_i = r_i + sum_{j -> i} softmax_j(<q_i, k_j> / sqrt(out_features)) v_j

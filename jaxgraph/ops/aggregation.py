@@ -11,8 +11,6 @@ from jaxgraph.ops.core.reducers import Mean, Reducer, Sum
 from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
 from jaxgraph.ops.dispatch import Neighborhood, reduce_by
 
-__all__ = ["aggregate", "aggregation"]
-
 
 def aggregate(
     neighborhood: Neighborhood,

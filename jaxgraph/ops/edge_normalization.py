@@ -16,8 +16,6 @@ from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Normalizer, Sum
 from jaxgraph.ops.dispatch import Neighborhood, placed_for
 
-__all__ = ["edge_softmax"]
-
 
 def edge_softmax(
     neighborhood: Neighborhood, logits: jax.Array, *, implementation: str | None = None

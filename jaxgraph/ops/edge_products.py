@@ -18,8 +18,6 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.ops.dispatch import Neighborhood, placed_for
 
-__all__ = ["sddmm"]
-
 
 def sddmm(
     neighborhood: Neighborhood,

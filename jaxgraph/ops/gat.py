@@ -12,8 +12,6 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.dispatch import Neighborhood, reduce_by
 
-__all__ = ["gat_attention", "gat_reduction"]
-
 
 def gat_attention(
     neighborhood: Neighborhood,

@@ -19,8 +19,6 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.dispatch import Neighborhood, reduce_by
 
-__all__ = ["gatv2_attention", "gatv2_reduction"]
-
 
 def gatv2_attention(
     neighborhood: Neighborhood,

@@ -25,8 +25,6 @@ from jaxgraph.ops.gat import gat_attention
 from jaxgraph.ops.gatv2 import gatv2_attention
 from jaxgraph.ops.self_check import check
 
-__all__ = ["Implementation", "chosen", "implementations"]
-
 _OPS: Mapping[str, tuple[Callable[..., jax.Array], tuple[str, ...]]] = MappingProxyType(
     {
         "aggregate": (aggregate, PREFERENCE),

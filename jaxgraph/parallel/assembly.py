@@ -25,8 +25,6 @@ from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.parallel.sparse_features import NonZeros, SparseFeatures
 from pallas_kernels.schedule import is_spread
 
-__all__ = ["assemble"]
-
 Arrays = Mapping[str, Any]
 _COMPOSED = {"incoming", "outgoing", "send", "reach", "columns", "node_data", "edge_data"}
 _STATIC = {"manifest", "axis", "prefetch", "hosts", "has_own_weights"}

@@ -21,8 +21,6 @@ from jaxgraph.parallel.edge_order import InEdgeOrder
 from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["Bipartite", "bipartite"]
-
 Pytree = Any
 LARGEST = np.iinfo(np.int32).max
 """Rows and edges are numbered in 32 bits."""

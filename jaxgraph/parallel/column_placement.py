@@ -11,8 +11,6 @@ from jax.sharding import Mesh
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.manifest import MODES, ColumnSchedule
 
-__all__ = ["column_request", "mesh_of_columns"]
-
 
 def column_request(
     mode: str, options: Mapping[str, Any], node_dtype: np.dtype | None, *, has_target: bool

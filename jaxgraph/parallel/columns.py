@@ -21,8 +21,6 @@ from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["ColumnChunk", "ColumnEdges", "ColumnTopology"]
-
 Pytree = Any
 
 

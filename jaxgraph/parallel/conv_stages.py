@@ -25,8 +25,6 @@ from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["ConvStages", "Pair", "Rows", "run_stages", "stage_inputs"]
-
 Pytree = Any
 Params = Mapping[str, jax.Array]
 Pair = tuple[jax.Array, jax.Array]

@@ -15,8 +15,6 @@ from jaxgraph.ops.core.edges import match_variation
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import Shard
 
-__all__ = ["refuse_stale", "with_edge_data"]
-
 
 def refuse_stale(value: Shard) -> None:
     """Raises ValueError where `dataclasses.replace` changed edge data and left what follows."""

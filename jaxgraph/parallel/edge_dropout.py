@@ -14,8 +14,6 @@ from jaxgraph.parallel.part_alone import PartAlone
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.whole_graph import on_whole_graph
 
-__all__ = ["keep_edges"]
-
 
 def keep_edges(
     neighborhood: Graph | Shard | Bipartite | PartAlone, key: jax.Array, rate: float

@@ -9,8 +9,6 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.core.rows import take_rows
 
-__all__ = ["InEdgeOrder"]
-
 
 class InEdgeOrder:
     """A neighbourhood that knows the given edge of each slot.

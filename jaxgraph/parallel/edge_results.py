@@ -17,8 +17,6 @@ from jaxgraph.partition.assignment import Partition
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["gather_edges"]
-
 
 def gather_edges(
     values: jax.Array, sharded: ShardedGraph, graph: Graph, partition: Partition | None

@@ -26,8 +26,6 @@ from jaxgraph.ops.core.rows import entry_at, rows_from
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = ["RingOrder", "Route", "halo_route", "reach_route", "resized", "rows_sent", "send_rows"]
-
 Number = TypeVar("Number", int, jax.Array)
 """A part: every device computes its own."""
 

@@ -12,8 +12,6 @@ from jax import lax
 
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["FeatureColumns", "gather_columns"]
-
 
 @pytree
 class FeatureColumns:

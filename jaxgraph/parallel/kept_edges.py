@@ -14,8 +14,6 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Extremum, Mean, Reducer, Softmax, Sum
 
-__all__ = ["check_all_edges", "has_edge", "refuse_dropped_edges", "sum_of_kept"]
-
 Pytree = Any
 
 

@@ -9,8 +9,6 @@ from jax.sharding import AxisType, Mesh
 
 from jaxgraph.kinds import kind_of
 
-__all__ = ["check_mesh", "emulate_devices", "make_mesh"]
-
 _HOW_TO_EMULATE = (
     "call jaxgraph.parallel.emulate_devices({n}) before the first use of jax, or start Python with "
     "XLA_FLAGS=--xla_force_host_platform_device_count={n}"

@@ -8,8 +8,6 @@ import numpy as np
 from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import EDGE_PREFIX, NODE_PREFIX, Manifest
 
-__all__ = ["check_held", "storing_given", "storing_named"]
-
 
 def storing_named(manifest: Manifest) -> Manifest:
     """The manifest with named arrays of the types that JAX holds, 32 bits unless told otherwise."""

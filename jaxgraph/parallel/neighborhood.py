@@ -26,18 +26,6 @@ from jaxgraph.parallel.kept_edges import has_edge
 from jaxgraph.parallel.sparse_features import SparseFeatures
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "Neighborhood",
-    "NodeTable",
-    "Nodes",
-    "OfOneBlock",
-    "check_neighborhood",
-    "check_nodes",
-    "is_graph",
-    "masked_rows",
-    "two_ends",
-]
-
 Pytree = Any
 
 

@@ -21,19 +21,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxgraph.ops.core.edges import varying_axes
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "Objects",
-    "changes",
-    "mark_objects",
-    "merge_objects",
-    "on_mesh",
-    "refuse_local_modules",
-    "split_objects",
-    "store_placed",
-    "values_of",
-    "write_back",
-]
-
 Pytree = Any
 
 

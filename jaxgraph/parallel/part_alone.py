@@ -20,8 +20,6 @@ from jaxgraph.parallel.schedules.given import GivenHalos
 from jaxgraph.parallel.shard import Shard
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["PartAlone", "part_alone"]
-
 Pytree = Any
 
 

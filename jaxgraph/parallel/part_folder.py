@@ -15,8 +15,6 @@ from jaxgraph.parallel.column_placement import column_request
 from jaxgraph.parallel.named_data import check_held
 from jaxgraph.partition.assignment import Partition
 
-__all__ = ["write_parts"]
-
 
 def write_parts(
     graph: Graph,

@@ -32,16 +32,6 @@ from jaxgraph.parallel.shard import Shard
 from jaxgraph.partition.assignment import Partition
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "AbstractSource",
-    "ShardedGraph",
-    "check_devices",
-    "check_sharded",
-    "on_mesh",
-    "place",
-    "shard",
-]
-
 
 @pytree
 class ShardedGraph:

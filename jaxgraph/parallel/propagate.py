@@ -35,15 +35,6 @@ from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device, slots_on_device
 
-__all__ = [
-    "aggregate_derived",
-    "edge_messages",
-    "explain",
-    "propagate",
-    "reads_own_rows",
-    "reduce_messages",
-]
-
 Pytree = Any
 
 

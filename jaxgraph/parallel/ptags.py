@@ -169,7 +169,19 @@ class _Identity:
 
 
 def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation) -> jax.Array:
-    """Aggregates this device's columns for the nodes that its row of devices owns."""
+    """Aggregates this device's columns for the nodes that its row of devices owns.
+
+    Args:
+      shard: the shard, under `spmd`.
+      x: this device's columns of all nodes.
+      aggregation: the aggregation to apply.
+
+    Returns:
+      float [parts * rows, columns]; 0 in padding and for all other nodes.
+
+    Raises:
+      ValueError: the graph is not in mode "p3".
+    """
     check_neighborhood(shard)
     check_all_edges(shard)
     topology = shard.require_columns()
@@ -201,7 +213,21 @@ def partition(
     topology_partitioner: Callable[[Graph, int], Partition],
     **options: Any,
 ) -> ShardedGraph:
-    """Partitions topology and features independently: nodes by a partitioner, features by column."""
+    """Partitions topology and features independently: nodes by a partitioner, features by column.
+
+    Args:
+      graph: the graph.
+      mesh: a mesh, as for `jaxgraph.parallel.shard`.
+      topology_partitioner: `(graph, num_parts) -> Partition`, such as
+        `jaxgraph.partition.partition` with `method="hash"`.
+      options: of `jaxgraph.parallel.shard`, such as `rest`, `topology` and `feature_budget`.
+
+    Returns:
+      The graph in mode "p3".
+
+    Raises:
+      ValueError: as `jaxgraph.parallel.shard`.
+    """
     check_graph(graph, "partition(graph, mesh, topology_partitioner)")
     check_mesh(mesh)
     parts = topology_partitioner(graph, mesh.size)
@@ -218,6 +244,23 @@ def scatter(
     """Describes messages along all edges.
 
     m_e = message(x_j, x_e, x_i) for every edge e: j -> i
+
+    Args:
+      shard: the shard, under `spmd`.
+      x: float [rows, features], or this device's columns of all nodes.
+      message: `(sender, edge, receiver) -> [edges, ...]`, called with a bounded chunk of edges and
+        with some columns of x; must treat every edge and, where features are split by column, every
+        column by itself, and close over no array that needs a gradient. None: the sender's
+        features.
+      edge: the edge data that it gets: "edges", "edge_weight" or "edge_type"; None: none.
+
+    Returns:
+      The messages, for `gather`.
+
+    Raises:
+      TypeError: x is sparse.
+      ValueError: the graph has no such edge data, x is None, or the message function combines edges
+        or columns.
     """
     check_neighborhood(shard)
     if x is None:
@@ -248,7 +291,18 @@ def _check_message(
 
 
 def gather(messages: Messages, reduce: str = "sum") -> Neighbors:
-    """Describes the reduction of each node's messages, 0 without any."""
+    """Describes the reduction of each node's messages, 0 without any.
+
+    Args:
+      messages: from `scatter`.
+      reduce: "sum", "mean", "max" or "min".
+
+    Returns:
+      The aggregated neighbourhoods, for `transform`.
+
+    Raises:
+      ValueError: the reduction is unknown.
+    """
     check_reduction(reduce)
     return Neighbors(messages, _Reduction(reduce, messages.message, messages.edge))
 
@@ -259,6 +313,20 @@ def transform(
     """This device's share of a layer's output, before any non-linearity.
 
     t_i = function(kernels, x_i, a_i)
+
+    Args:
+      x: the features that `scatter` was given.
+      neighbors: from `gather`.
+      kernels: pytree of parameters. Arrays have one row per feature of x; on columns the function
+        gets the rows of the device's columns. Scalars are passed as they are.
+      function: `(kernels, x, a) -> [rows, out_features]`; a sum over features of a term of each:
+        element-wise steps, then one product with kernels. It closes over no array.
+
+    Returns:
+      The share, for `sync`.
+
+    Raises:
+      ValueError: an array among the kernels has another number of rows, or `scatter` got another x.
     """
     if x is not neighbors.messages.x:
         raise ValueError("x is not the array whose messages were gathered; pass the same one")
@@ -278,7 +346,17 @@ def _checked(kernels: Pytree, x: jax.Array | FeatureColumns) -> Pytree:
 
 
 def sync(shares: Shares) -> jax.Array:
-    """Sums all devices' shares of the own rows; on rows there is one share, and no sum."""
+    """Sums all devices' shares of the own rows; on rows there is one share, and no sum.
+
+    Args:
+      shares: from `transform`.
+
+    Returns:
+      float [rows, out_features].
+
+    Raises:
+      ValueError: x is split by column, but the graph is not in mode "p3".
+    """
     shard, x, aggregation = shares.shard, shares.x, shares.aggregation
     if isinstance(x, FeatureColumns):
         return _sync_columns(shares, x)
@@ -334,7 +412,18 @@ def _share(
 
 
 def apply(function: Callable[..., Pytree], *rows: jax.Array) -> Pytree:
-    """Applies a function to complete rows of the own nodes."""
+    """Applies a function to complete rows of the own nodes.
+
+    Args:
+      function: any, such as an activation.
+      rows: float [rows, ...] each, such as the result of `sync`.
+
+    Returns:
+      The result of the function.
+
+    Raises:
+      ValueError: a share that was not synchronised, or features that are split by column.
+    """
     for each in rows:
         if isinstance(each, Shares | FeatureColumns):
             raise ValueError(

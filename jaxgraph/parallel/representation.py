@@ -15,8 +15,6 @@ from jaxgraph.parallel.sparse_features import SparseFeatures
 if TYPE_CHECKING:
     from jaxgraph.parallel.placement import ShardedGraph
 
-__all__ = ["representation"]
-
 _MASKS = ("train_mask", "val_mask", "test_mask")
 
 

@@ -10,8 +10,6 @@ from jaxgraph.ops.core.rewriting.rewrite import Moved, Rewritten
 from jaxgraph.ops.core.rewriting.steps import Step
 from jaxgraph.parallel.checks.authors import user_line
 
-__all__ = ["RewritingReport", "report_of"]
-
 
 @dataclasses.dataclass(frozen=True)
 class RewritingReport:

@@ -26,8 +26,6 @@ from jaxgraph.parallel.schedules.sar import Sequential
 from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["NO_LIST_OF_EDGES", "HaloTable", "Shard"]
-
 NO_LIST_OF_EDGES = (
     "a shard has no list of edges, since the nodes at their ends may be on several devices. "
     "jaxgraph.parallel.propagate(shard, message_fn, sender, receiver, edge) looks up the rows at "

@@ -18,8 +18,6 @@ from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, match_variation
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["NonZeros", "SparseFeatures", "refuse_sparse"]
-
 
 @pytree
 class NonZeros:

@@ -37,16 +37,6 @@ from jaxgraph.parallel.nnx_objects import (
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.parallel.shard import NO_LIST_OF_EDGES, Shard
 
-__all__ = [
-    "collect_rows",
-    "gather_rows",
-    "in_order",
-    "local_rows",
-    "place_rows",
-    "rows_prefix",
-    "spmd",
-]
-
 Pytree = Any
 ROWS = "rows"
 """Metadata of a variable with one row per node: "nodes" in the graph's order, "placed" by shard."""

@@ -32,16 +32,6 @@ from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.partition.assignment import Partition
 
-__all__ = [
-    "WholeGraph",
-    "edges_of_slots",
-    "nodes_on_device",
-    "on_device",
-    "on_whole_graph",
-    "sharded_on_one",
-    "slots_on_device",
-]
-
 Pytree = Any
 N = TypeVar("N")
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-__all__ = ["Adjacency", "undirected_adjacency"]
-
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:

@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike
 
 from jaxgraph.graph_arrays import refuse_masked
 
-__all__ = ["Partition"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partition:

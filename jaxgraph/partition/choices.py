@@ -8,8 +8,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-__all__ = ["checked_choice"]
-
 
 def checked_choice(argument: str, name: str, names: Sequence[str]) -> str:
     """Returns a name that is one of the names."""

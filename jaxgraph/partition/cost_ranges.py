@@ -19,8 +19,6 @@ from jaxgraph.partition.node_cost import NodeCost
 from jaxgraph.partition.report import count_halo_pairs
 from jaxgraph.partition.sorting import counting_argsort, index_dtype, inverse_permutation
 
-__all__ = ["cheapest_ranges", "cost_ranges"]
-
 _PRECISION = 2e-3
 """Relative precision of the slowest part's cost. Predictions err by over ten times as much."""
 _CAPS = 24

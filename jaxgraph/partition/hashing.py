@@ -14,8 +14,6 @@ import numpy as np
 
 from jaxgraph.seeds import mix
 
-__all__ = ["hash_assignment", "random_assignment"]
-
 
 def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray:
     """Assigns node v to part mix(v + mix(seed)) mod num_parts.

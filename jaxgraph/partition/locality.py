@@ -21,8 +21,6 @@ from jaxgraph.partition.metis import metis_assignment
 from jaxgraph.partition.sorting import counting_argsort, inverse_permutation
 from jaxgraph.seeds import checked_seed
 
-__all__ = ["locality_rank", "orders"]
-
 _NODES_PER_GROUP = 1500
 """Nodes of a METIS group: rows of 128 float32 features take 768 KB of a cache of 1 MB."""
 _GROUPS_PER_PART = 16

@@ -22,8 +22,6 @@ from jaxgraph.graph import Graph
 from jaxgraph.partition.adjacency import Adjacency, undirected_adjacency
 from jaxgraph.partition.rebalancing import fill_empty_parts, rebalance
 
-__all__ = ["BALANCES", "OBJECTIVES", "metis_assignment"]
-
 BALANCES = ("nodes", "edges", "labels")
 OBJECTIVES = ("cut", "volume")
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["main"]
-
 
 def main(folder: Path) -> None:
     """Partitions the graph in a folder.

@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike
 
 from jaxgraph.graph_arrays import refuse_masked
 
-__all__ = ["CacheMisses", "NodeCost", "checked_node_cost"]
-
 
 @dataclass(frozen=True, eq=False)
 class CacheMisses:

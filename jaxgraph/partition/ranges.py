@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["balanced_ranges", "equal_edges_assignment", "equal_vertices_assignment"]
-
 
 def balanced_ranges(costs: np.ndarray, num_parts: int) -> np.ndarray:
     """Cuts the nodes into ranges of about equal total cost, none of them empty.

@@ -15,8 +15,6 @@ from scipy import sparse
 
 from jaxgraph.partition.adjacency import Adjacency
 
-__all__ = ["fill_empty_parts", "rebalance"]
-
 # A round that moves a node lowers the excess, so this bounds only the time; a few are usual.
 _MAX_ROUNDS = 100
 

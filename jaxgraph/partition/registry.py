@@ -23,9 +23,6 @@ from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
 from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
 from jaxgraph.seeds import checked_seed
 
-__all__ = ["check_names", "costless_methods", "methods", "partition"]
-
-
 _COST = "cost"
 _METHODS = ("hash", "random", "equal-vertices", "equal-edges", "metis", _COST)
 _BALANCES = {"equal-edges": ("nodes", "edges"), "metis": BALANCES}

@@ -18,8 +18,6 @@ from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
 
-__all__ = ["PartitionReport", "count_halo_pairs", "report", "report_of_counts"]
-
 
 @dataclass(frozen=True, eq=False)
 class PartitionReport:

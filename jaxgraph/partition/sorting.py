@@ -5,14 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-__all__ = [
-    "counting_argsort",
-    "index_dtype",
-    "inverse_permutation",
-    "run_starts",
-    "smallest_unsigned",
-]
-
 SPARSE_KEYS = 8
 """Possible keys per key above which a comparison sort is faster."""
 

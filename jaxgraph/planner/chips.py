@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["CHIPS", "Chip"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Chip:

@@ -31,8 +31,6 @@ from jaxgraph.planner.streaming import Tried, tried_parts
 from jaxgraph.planner.targets import TARGETS, Target, find_target
 from jaxgraph.train.task import Task
 
-__all__ = ["Considered", "choose", "consider", "options_for", "to_plan"]
-
 ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 24, 8
 """In mode "p3", rows of a chunk of partial activations; each chunk brings tables of all nodes."""
 COMPILED = ("fastest", "all", "none")

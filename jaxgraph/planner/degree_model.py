@@ -21,8 +21,6 @@ from jaxgraph.layout.manifest import ColumnSchedule, Counts, Manifest
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths
 from jaxgraph.partition.choices import checked_choice
 
-__all__ = ["DEGREES", "METHODS", "GraphCounts", "counted_manifest"]
-
 DEGREES = ("power-law", "uniform")
 """Models of degrees: a power law, or edges between uniformly drawn nodes."""
 METHODS = ("metis", "hash")

@@ -12,8 +12,6 @@ from jaxgraph.graph import Graph
 from jaxgraph.layers import RematPolicy
 from jaxgraph.partition import Partition, partition
 
-__all__ = ["FORMAT", "Option", "Plan", "load_plan"]
-
 FORMAT = 3
 """Version of the file."""
 

@@ -16,8 +16,6 @@ from jaxgraph.layers import ACTIVATED, INPUT, LAYER_INPUT, MAPPED, STATISTICS, R
 from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import KEPT, ShardedGraph
 
-__all__ = ["MemoryPlan", "Needed", "cheapest_fitting"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Needed:

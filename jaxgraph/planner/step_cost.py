@@ -20,8 +20,6 @@ from jaxgraph.planner.work import Work, work_of
 from jaxgraph.train.step import trace_train_step
 from jaxgraph.train.task import Task
 
-__all__ = ["TEMPORARY_RANGE", "DryRun", "Memory", "dry_run"]
-
 TEMPORARY_RANGE = (0.45, 1.8)
 """Predicted temporary memory over compiled. Seen: 0.48, of residual models of 6 layers, to 1.78, of
 attention under SAR on a power law. No bound: what is predicted refuses nothing."""

@@ -23,8 +23,6 @@ from jaxgraph.train.step import make_learner
 from jaxgraph.train.streamed_epoch import needs_of
 from jaxgraph.train.task import Task
 
-__all__ = ["Tried", "fewest_parts", "streamed_needs", "tried_parts"]
-
 MOST_PARTS = 64
 """Parts beyond which bytes moved and Python per chunk dominate."""
 GAIN = 0.9

@@ -21,8 +21,6 @@ from jaxgraph.parallel import make_mesh
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.planner.chips import CHIPS
 
-__all__ = ["TARGETS", "Link", "Speed", "Target", "find_target"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Link:

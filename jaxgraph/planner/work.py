@@ -17,8 +17,6 @@ from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.placed import placed_shapes
 from jaxgraph.planner.targets import Target
 
-__all__ = ["Work", "work_of"]
-
 _MOVED = frozenset(
     (
         *("all_gather", "all_to_all", "argmax", "argsort", "concatenate", "cumsum"),

@@ -20,17 +20,6 @@ from jaxgraph.nn.models import StackedModel
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.saga.stages import Edge, Layer
 
-__all__ = [
-    "GCN",
-    "GGNN",
-    "CommConv",
-    "CommNet",
-    "GatedConv",
-    "GatedGCN",
-    "GatedGraphConv",
-    "WeightedConv",
-]
-
 
 @dataclass(frozen=True)
 class _Sizes:

@@ -23,8 +23,6 @@ from jaxgraph.parallel.whole_graph import on_device
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["Accumulator", "Concatenation", "Edge", "Layer", "layer"]
-
 Pytree = Any
 ACCUMULATORS = ("sum", "mean", "max", "min", "softmax")
 RANK = "edge_rank"

@@ -25,13 +25,6 @@ from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.latest_programs import LatestPrograms
 
-__all__ = [
-    "StreamedAggregate",
-    "aggregate_once",
-    "first_aggregation",
-    "with_aggregates",
-]
-
 LEAST_WIDTH = 128
 """The least number of columns that are aggregated at once."""
 

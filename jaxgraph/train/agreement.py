@@ -12,15 +12,6 @@ import numpy as np
 
 from jaxgraph.train.identity import differing, listed
 
-__all__ = [
-    "ElsewhereInterrupted",
-    "check_alike",
-    "from_all",
-    "from_first",
-    "preempted",
-    "together",
-]
-
 _STOP, _ERROR = 1, 2
 _KINDS: tuple[type[Exception], ...] = (RuntimeError, ValueError, OSError)
 """Errors that other processes raise in the same kind, by their number beyond `_ERROR`."""

@@ -23,17 +23,6 @@ from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.optimizers import EvalParams
 from jaxgraph.train.task import Task
 
-__all__ = [
-    "check_eval_params",
-    "check_model",
-    "check_optimizer",
-    "checked_count",
-    "checked_graph",
-    "checked_graphs",
-    "checked_task",
-]
-
-
 _ORDER = (
     "The order of arguments is model, graph (a Graph, or from jaxgraph.parallel.shard), then, in "
     "training, optimizer (of optax), then all else by name"

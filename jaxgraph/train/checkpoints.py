@@ -36,8 +36,6 @@ from jaxgraph.train.history import EpochRecord, SlowestPart
 from jaxgraph.train.task import Task
 from jaxgraph.written_file import UNFINISHED, alone_in, check_writable, write_atomically
 
-__all__ = ["Checkpoints", "Resumed", "Saving", "saving_of"]
-
 FORMAT = "jaxgraph checkpoint 3"
 """Name and version of the format; a program reads its own version alone."""
 _NAME = re.compile(r"epoch-([0-9]{8,})")
@@ -205,7 +203,7 @@ def saving_of(
     task: Task,
     graphs: Sequence[ShardedGraph],
 ) -> Iterator[Saving]:
-    """Opens the folder of a run, reads where it continues, and waits at the end for what it writes."""
+    """Opens the folder of a run, reads where it continues, and waits at the end for its writes."""
     if request is None:
         yield Saving()
         return

@@ -21,8 +21,6 @@ from jaxgraph.train.task import Sums, Task, described, split_mask
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["NodeClassification", "balanced_weights"]
-
 
 @dataclasses.dataclass(frozen=True)
 class NodeClassification(Task):

@@ -31,16 +31,6 @@ from jaxgraph.train.step import Learner, train_step, updated
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "EpochProgram",
-    "Kept",
-    "Outcome",
-    "abstract_arguments",
-    "epoch_key",
-    "first_kept",
-    "programs_of",
-]
-
 
 @pytree
 class Kept:

@@ -15,8 +15,6 @@ from jaxgraph.analysis import traffic, traffic_by_link
 from jaxgraph.run_log import append_line, check_log
 from jaxgraph.train.history import EpochRecord, without_nan
 
-__all__ = ["EpochLog"]
-
 PROCESS = "{process}"
 """Text in the name of a log that stands for the number of the process."""
 

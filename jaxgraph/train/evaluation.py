@@ -26,8 +26,6 @@ from jaxgraph.train.task import SPLITS, Sums, Task
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["add_sums", "as_numbers", "compile_inference", "evaluate", "evaluation_sums", "predict"]
-
 
 def evaluation_sums(split: Split, sharded: ShardedGraph, task: Task) -> dict[str, Sums]:
     """A task's sums for every split of a graph, in one inference pass of a placed model."""

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from jaxgraph.graph import Graph
     from jaxgraph.planner import Plan
 
-__all__ = ["fit"]
-
 
 def fit(
     model: nnx.Module,

@@ -22,16 +22,6 @@ from jaxgraph.train.objective import split_model
 from jaxgraph.train.state import TrainState, replicate, shardings
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "FitState",
-    "abstract_fit_state",
-    "check_leaves",
-    "checked_fit_state",
-    "collected",
-    "described",
-    "place_fit_state",
-]
-
 Pytree = Any
 
 

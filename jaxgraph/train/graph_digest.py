@@ -21,8 +21,6 @@ from jaxgraph.seeds import mix
 from jaxgraph.train.agreement import from_all
 from jaxgraph.train.identity import definition
 
-__all__ = ["of_graphs"]
-
 _OF_NODES = ("labels", "train_mask", "val_mask", "test_mask", "graph_ids")
 _OF_EDGES = ("edges", "edge_weight", "edge_type")
 _TOPOLOGY = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")

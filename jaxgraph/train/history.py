@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from jaxgraph.planner.policy_search import MemoryPlan
     from jaxgraph.train.fit_state import FitState
 
-__all__ = [
-    "DivergenceError",
-    "EpochRecord",
-    "History",
-    "Measured",
-    "Move",
-    "SlowestPart",
-    "TrainingInterrupted",
-    "without_nan",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class SlowestPart:

@@ -24,8 +24,6 @@ from flax import nnx
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.task import Task
 
-__all__ = ["definition", "differing", "listed", "of_process", "of_run"]
-
 _LIBRARIES = frozenset(("chex", "flax", "jax", "jaxgraph", "numpy", "optax"))
 _POLICY = "policy"
 """Attribute of `jaxgraph.nn.Stack`: what layers save for the backward, no matter of results."""
@@ -35,7 +33,7 @@ _SHOWN = 8
 def of_run(
     model: nnx.Module, optimizer: optax.GradientTransformation, task: Task
 ) -> dict[str, str]:
-    """The digests that a resumed run must share; numbers of the optimizer and policies may change."""
+    """The digests that a resumed run must share; rates and policies may change."""
     return {
         "jax_enable_x64": definition(jax.dtypes.canonicalize_dtype(np.float64)),
         "optimizer": definition(optimizer, numbers=False),

@@ -8,8 +8,6 @@ from typing import Any
 
 import jax
 
-__all__ = ["SHAPES", "LatestPrograms"]
-
 SHAPES = 8
 """The number of shapes used last for which a function's compiled programs are cached."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from jaxgraph.planner.cost.moves import Proposal
     from jaxgraph.planner.cost.online import OnlineProfile
 
-__all__ = ["Measuring", "Watch"]
-
 SHARE = 0.02
 """The greatest share of the training time that measurements take."""
 PAUSE = 4

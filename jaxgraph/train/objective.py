@@ -17,17 +17,6 @@ from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.aggregates import first_aggregation
 from jaxgraph.train.task import Sums, Task, described
 
-__all__ = [
-    "Split",
-    "apply_model",
-    "gradients",
-    "objective",
-    "plain_shard",
-    "rows_of_model",
-    "split_model",
-    "split_sums",
-]
-
 
 class Split(NamedTuple):
     """A model as a pytree; its structure is static.

@@ -14,8 +14,6 @@ import optax
 
 from jaxgraph.train.identity import definition
 
-__all__ = ["EvalParams", "Optimizer", "comparable"]
-
 EvalParams = Callable[[Any, Any], Any]
 """`(optimizer_state, params) -> params`: the parameters to evaluate and to keep."""
 

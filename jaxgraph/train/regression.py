@@ -15,8 +15,6 @@ from jaxgraph.parallel import Shard
 from jaxgraph.train.task import Sums, Task, described, split_mask
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["Moments", "NodeRegression"]
-
 LOSSES = ("squared", "absolute", "huber")
 
 

@@ -33,8 +33,6 @@ from jaxgraph.train.streamed_epoch import StreamedEpoch, needs_of
 if TYPE_CHECKING:
     from jaxgraph.planner.policy_search import MemoryPlan
 
-__all__ = ["LossError", "Progress", "Run", "epochs_of", "with_policy", "within_limit"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Progress:

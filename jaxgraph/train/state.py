@@ -20,21 +20,6 @@ from jaxgraph.train.objective import Split, split_model
 from jaxgraph.train.optimizers import Optimizer, comparable
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "LEARNERS",
-    "TrainState",
-    "abstract_state",
-    "abstract_variables",
-    "as_shape",
-    "initial_state",
-    "place_variables",
-    "random_key",
-    "replicate",
-    "replicated_shape",
-    "restore",
-    "shardings",
-]
-
 Pytree = Any
 LEARNERS = 4
 """The number of learners, or optimizers, used last for which compiled programs are cached."""
@@ -126,7 +111,7 @@ def abstract_variables(model: Split, sharded: ShardedGraph) -> Split:
 
 
 def place_variables(model: Split, sharded: ShardedGraph) -> Split:
-    """Copies variables to the devices of a graph, and rows of nodes to the shards of their nodes."""
+    """Copies variables to the devices of a graph, and rows of nodes to their shards."""
     placed = place_rows(model, sharded)
     of_leaves = shardings(placed, sharded)
     # Copied: a replicated array may share the model's own memory on one device, and a step that

@@ -33,16 +33,6 @@ from jaxgraph.train.state import (
 from jaxgraph.train.streamed import streamed_gradient
 from jaxgraph.train.task import Sums, Task
 
-__all__ = [
-    "Learner",
-    "compile_train_step",
-    "loss_and_grad",
-    "make_learner",
-    "trace_train_step",
-    "train_step",
-    "updated",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Learner:

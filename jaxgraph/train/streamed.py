@@ -15,13 +15,6 @@ from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.objective import Split, objective, rows_of_model, split_sums
 from jaxgraph.train.task import Sums, Task
 
-__all__ = [
-    "evaluation_function",
-    "gradient_function",
-    "streamed_gradient",
-    "streamed_outputs",
-]
-
 
 def gradient_function(
     graph: StreamedGraph, split: Split, key: Any, task: Task, train: bool

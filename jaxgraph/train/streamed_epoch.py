@@ -24,8 +24,6 @@ from jaxgraph.train.state import TrainState, as_shape, replicate, replicated_sha
 from jaxgraph.train.step import Learner
 from jaxgraph.train.streamed import evaluation_function, gradient_function
 
-__all__ = ["StreamedEpoch", "needs_of"]
-
 
 @dataclasses.dataclass(frozen=True)
 class StreamedEpoch(EpochProgram):

@@ -11,8 +11,6 @@ import jax.numpy as jnp
 from jaxgraph.kinds import kind_of
 from jaxgraph.parallel import Shard
 
-__all__ = ["SPLITS", "Sums", "Task", "described", "split_mask"]
-
 SPLITS = ("train", "val", "test")
 
 Sums = Mapping[str, Any]

@@ -199,7 +199,7 @@ class EdgeChunk:
     rows: jax.Array | None = None
 
     def at_end(self, side: str, tree: Pytree) -> Pytree:
-        """Gathers the row of each edge from arrays of the senders or the receivers, [chunk, ...]."""
+        """Gathers each edge's row from arrays of the senders or the receivers, [chunk, ...]."""
         if self.rows is None or side != self.side:
             return take_rows(tree, self.senders if side == "sender" else self.receivers)
         lanes, size = len(self.mask), len(self.rows)

@@ -34,7 +34,7 @@ _FIRST_EDGE_COLUMN = 1 << 31
 def extremum_of(
     message: MessageFn, inputs: Inputs, chunk: int, by_value: Extremum
 ) -> tuple[MessageFn, Extremum, Inputs]:
-    """Chooses how the winners of a maximum or minimum are identified: by value or by their inputs."""
+    """Chooses how winners of a maximum or minimum are identified: by value or by inputs."""
     if message is sum_message:
         return message, by_value, inputs
     examples = chunk_examples(inputs, chunk)

@@ -80,7 +80,7 @@ def neighbor_extremum(
     maximum: bool,
     before: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The state of `jaxgraph.ops.core.reducers.Extremum` after all messages m_ij = x_j of a group."""
+    """The state of `core.reducers.Extremum` after all messages m_ij = x_j of a group."""
     state = before or (None, None)
     check_start(over, *state)
     dtype, shape = accumulation_dtype(x.dtype), (num_rows, *x.shape[1:])
@@ -114,7 +114,7 @@ def winner_gradient(
 def run_program(
     over: EdgeGroup, side: str, program: RegisterProgram, tables: ProgramTables
 ) -> tuple[list[jax.Array], list[jax.Array]]:
-    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum of a program."""
+    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum f_s."""
     dtype, slots = program.dtype, over.edges.by_receiver.neighbors.shape[0]
 
     def beside(arrays: list[jax.Array]) -> jax.Array:

@@ -137,7 +137,7 @@ def run_program(
     program: RegisterProgram,
     tables: ProgramTables,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
-    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum of a program."""
+    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum f_s."""
     shape = (tables.num_rows, program.columns)
     start = tables.before or [jnp.zeros(shape, jnp.float32) for _ in program.sums]
     orientation = over.edges.orientation(side)
@@ -174,7 +174,7 @@ def neighbor_mean(
     *,
     weights: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """y_i = sum_{e: j -> i} w_e x_j / n_i, with n_i the number of edges that enter i, at least 1."""
+    """y_i = sum_{e: j -> i} w_e x_j / n_i, n_i the number of edges that enter i, at least 1."""
     shape, missing = (num_rows, *x.shape[1:]), over.missing
     start = _own_start(over, x, shape, None)
     neighbors = _neighbors(over, "receiver", x, weights, None)
@@ -303,7 +303,7 @@ def neighbor_extremum(
     maximum: bool,
     before: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The state of `jaxgraph.ops.core.reducers.Extremum` after all messages m_ij = x_j of a group."""
+    """The state of `core.reducers.Extremum` after all messages m_ij = x_j of a group."""
     shape, worst = (num_rows, *x.shape[1:]), -jnp.inf if maximum else jnp.inf
     check_start(over, *(before or ()))
     state = before

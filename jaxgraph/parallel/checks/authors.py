@@ -13,8 +13,6 @@ import optax
 import jaxgraph
 import pallas_kernels
 
-__all__ = ["is_derivative", "is_of_jax", "is_raised_by_jax", "is_users", "is_within", "user_line"]
-
 
 def _folder(module: Any) -> Path:
     return Path(str(module.__file__)).parent

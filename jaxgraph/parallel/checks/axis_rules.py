@@ -22,8 +22,6 @@ from jaxgraph.parallel.checks.axis_states import (
     only_operand,
 )
 
-__all__ = ["RULES", "by_rule", "counted_from_end"]
-
 
 def dynamic_slice(step: Step, states: Sequence[State]) -> list[State]:
     """Keeps the axis where the slice holds all of it and starts at shared indices."""

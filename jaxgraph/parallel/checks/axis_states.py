@@ -11,19 +11,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-__all__ = [
-    "SHARED",
-    "Along",
-    "Mixed",
-    "Rule",
-    "Shared",
-    "State",
-    "Step",
-    "by_default",
-    "joined",
-    "only_operand",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Shared:
@@ -131,7 +118,7 @@ Rule = Callable[[Step, Sequence[State]], list[State]]
 
 
 def by_default(step: Step, states: Sequence[State]) -> list[State]:
-    """Keeps the axis of a primitive that acts element by element, or leaves a leading axis alone."""
+    """Keeps the axis of an elementwise primitive, or of one that leaves a leading axis alone."""
     along = [(s, shape) for s, shape in zip(states, step.inputs, strict=True) if s != SHARED]
     state = joined([state for state, _ in along])
     if not isinstance(state, Along):

@@ -14,8 +14,6 @@ from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.row_flow import RowsError, follow_rows
 from jaxgraph.parallel.checks.row_states import Rows, RowState, Same, Share, Unknown
 
-__all__ = ["check_each_column", "check_each_edge"]
-
 Pytree = Any
 _LENGTH = 1009
 """A prime, so that the length of the axis is found as a factor of merged dimensions."""

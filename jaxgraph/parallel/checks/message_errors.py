@@ -8,8 +8,6 @@ from typing import Any
 
 import jax
 
-__all__ = ["with_notes"]
-
 Pytree = Any
 
 _SHAPE = re.compile(r"\((\d+(?:, \d+)*),?\)")

@@ -12,8 +12,6 @@ from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.ops.core.message_programs import inner_jaxprs
 from jaxgraph.parallel.checks.authors import user_line
 
-__all__ = ["check_outputs", "check_random_rows"]
-
 Pytree = Any
 
 _ROW_OF = {"rows": "node", "edges": "edge slot"}

@@ -10,8 +10,6 @@ from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.row_flow import RowsError, follow_rows
 from jaxgraph.parallel.checks.row_states import Number, Rows, RowState, Same, Share, Unknown
 
-__all__ = ["check_rows", "state_of_field"]
-
 _PADDING: Mapping[str, Number | None] = MappingProxyType(
     {
         **dict.fromkeys(("node_mask", "missing_self_loop"), False),

@@ -57,8 +57,6 @@ from jaxgraph.parallel.checks.row_states import (
     table_of,
 )
 
-__all__ = ["RowsError", "follow_rows"]
-
 _REDUCTIONS = frozenset(
     f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or", "xor")
 )

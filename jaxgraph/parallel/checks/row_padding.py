@@ -14,8 +14,6 @@ import numpy as np
 from jaxgraph.parallel.checks.axis_states import Step
 from jaxgraph.parallel.checks.row_states import Number, number_of
 
-__all__ = ["filled", "has_naturals", "is_neutral"]
-
 _ALWAYS = frozenset(
     (
         *("abs", "argmax", "argmin", "cosh", "erfc", "exp", "exp2", "iota", "logistic"),

@@ -20,8 +20,6 @@ from jaxgraph.parallel.checks.row_states import (
     is_natural,
 )
 
-__all__ = ["SCATTERED", "is_by_value", "scattered"]
-
 SCATTERED: Mapping[str, str] = MappingProxyType(
     {
         f"scatter{mark}{name}": kind

@@ -16,16 +16,6 @@ import numpy as np
 from jaxgraph.parallel.checks.axis_states import Step
 from jaxgraph.parallel.checks.row_states import Number, RefusedError, Rows, RowState, Same, Share
 
-__all__ = [
-    "check_linear",
-    "completed",
-    "divided",
-    "divisor",
-    "entries_of_product",
-    "reduced",
-    "shared_out",
-]
-
 _MOVES = frozenset(
     (
         *("broadcast_in_dim", "convert_element_type", "copy", "copy_p", "dynamic_slice"),

@@ -16,21 +16,6 @@ import numpy as np
 
 from jaxgraph.parallel.checks.axis_states import Along
 
-__all__ = [
-    "UNKNOWN",
-    "Number",
-    "RefusedError",
-    "RowState",
-    "Rows",
-    "Same",
-    "Share",
-    "Unknown",
-    "is_natural",
-    "joined_rows",
-    "number_of",
-    "table_of",
-]
-
 Number: TypeAlias = bool | int | float
 
 

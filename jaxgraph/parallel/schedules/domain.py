@@ -25,8 +25,6 @@ from pallas_kernels.pytrees import pytree
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = ["HALOS", "AllHalos"]
-
 Pytree = Any
 HALOS = "halos"
 """Checkpoint name of the own rows and those that came from other parts."""

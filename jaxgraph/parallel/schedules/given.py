@@ -14,8 +14,6 @@ from jaxgraph.parallel.exchange import halo_route, resized
 from jaxgraph.parallel.schedules.sar import Sequential
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["GivenHalos"]
-
 Pytree = Any
 
 

@@ -32,8 +32,6 @@ from jaxgraph.ops.core.propagation import (
 )
 from jaxgraph.parallel.columns import ColumnChunk, ColumnTopology
 
-__all__ = ["push_pull"]
-
 Pytree = Any
 PartialFn = Callable[[Pytree, Pytree, ColumnChunk], jax.Array]
 

@@ -15,8 +15,6 @@ from jaxgraph.ops.core.stored import when_ready
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import Shard
 
-__all__ = ["Visit", "Work", "visit_parts"]
-
 Pytree = Any
 Step = jax.Array | int
 

@@ -51,8 +51,6 @@ from pallas_kernels.pytrees import pytree
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = ["Sequential", "backward_plan", "looks_at_senders", "positions", "row_bytes"]
-
 Pytree = Any
 
 

@@ -23,8 +23,6 @@ from jaxgraph.ops.core.stages import Stages
 from jaxgraph.parallel.schedules.sar import positions
 from jaxgraph.parallel.shard import Shard
 
-__all__ = ["ChunkPrograms", "Held", "Ring"]
-
 Pytree = Any
 
 

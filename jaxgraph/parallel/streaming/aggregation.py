@@ -28,8 +28,6 @@ from jaxgraph.parallel.streaming.programs import Executables, Spread, Summed, Wa
 if TYPE_CHECKING:
     from jaxgraph.parallel.streaming.execution import Run
 
-__all__ = ["AggregationOverParts", "Folded"]
-
 Pytree = Any
 Loads = Iterator[Callable[[], Any]]
 Folded = tuple[PartOnDevice, Reducer, Inputs, Pytree]

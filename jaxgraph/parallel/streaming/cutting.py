@@ -17,8 +17,6 @@ import jax.numpy as jnp
 
 from jaxgraph.parallel.streaming.flat_program import FlatProgram, Operand, Step, needed_steps
 
-__all__ = ["Piece", "Stage", "StagedProgram", "staged"]
-
 _NAMES = (
     "abs add and broadcast_in_dim clamp concatenate convert_element_type copy custom_jvp_call "
     "div eq erf exp exp2 expand_dims expm1 ge gt integer_pow iota is_finite le log log1p "

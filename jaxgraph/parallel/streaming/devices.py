@@ -12,8 +12,6 @@ from jaxgraph.parallel.streaming.feeding import Feed, Packing, Writer
 from jaxgraph.parallel.streaming.graph import HostParts
 from jaxgraph.parallel.streaming.programs import Executables, Spread, Waiting, spread_type
 
-__all__ = ["Devices"]
-
 Pytree = Any
 
 

@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Exchange", "Listed", "Move", "padded"]
-
 _SMALLEST_ROOM = 16
 """Rows of the smallest table that is sent."""
 

@@ -21,8 +21,6 @@ from jaxgraph.parallel.streaming.programs import Spread, Summed, Waiting, is_spr
 if TYPE_CHECKING:
     from jaxgraph.parallel.streaming.function import StreamedFunction
 
-__all__ = ["Run", "Values"]
-
 Pytree = Any
 Values = dict[int, Any]
 """Arrays by the number that they have in the program."""

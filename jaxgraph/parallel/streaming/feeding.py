@@ -14,8 +14,6 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["Feed", "Packing", "Threads", "Writer"]
-
 Load = Callable[[], Any]
 _DONE = object()
 

@@ -17,8 +17,6 @@ from jax.extend import core
 from jaxgraph.ops.core.closures import CALLS, evaluate
 from jaxgraph.parallel.streaming.part import messages_barrier, sum_barrier
 
-__all__ = ["FlatProgram", "Operand", "Step", "flattened", "needed_steps", "used_arguments"]
-
 Operand = int | core.Literal
 """The number of a value, or a number written in the program."""
 

@@ -20,8 +20,6 @@ from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.parallel.streaming.programs import Executables, Summed, types_of
 from jaxgraph.parallel.streaming.rehearsal import Needs, Rehearsal
 
-__all__ = ["StreamedFunction"]
-
 Pytree = Any
 
 

@@ -26,18 +26,6 @@ from jaxgraph.parallel.streaming.store import FileStore, MemoryStore
 from jaxgraph.parallel.streaming.transfer_time import share_of_whole
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "HostParts",
-    "Moved",
-    "PartOnDevice",
-    "Pipeline",
-    "StreamedGraph",
-    "nothing",
-    "outlined_graph",
-    "streamed_graph",
-]
-
-
 Pytree = Any
 _EXCHANGED = ("send/rows", "send/ptr", "reach/rows", "reach/ptr")
 """The arrays that a schedule of transfers is made from."""

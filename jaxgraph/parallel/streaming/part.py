@@ -18,8 +18,6 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.shard import Shard
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["Aggregation", "StreamedPart", "messages_barrier", "sum_barrier"]
-
 Pytree = Any
 
 messages_barrier = core.Primitive("streamed_messages")

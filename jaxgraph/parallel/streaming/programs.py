@@ -15,19 +15,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from jaxgraph.parallel.streaming.flat_program import used_arguments
 from pallas_kernels.pytrees import pytree
 
-__all__ = [
-    "Executable",
-    "Executables",
-    "Spread",
-    "Summed",
-    "Waiting",
-    "is_spread",
-    "map_arrays",
-    "spread_type",
-    "type_of",
-    "types_of",
-]
-
 Pytree = Any
 
 

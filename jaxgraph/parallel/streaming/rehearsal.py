@@ -26,8 +26,6 @@ from jaxgraph.parallel.streaming.programs import (
     type_of,
 )
 
-__all__ = ["Needs", "Rehearsal", "total_bytes"]
-
 Pytree = Any
 
 

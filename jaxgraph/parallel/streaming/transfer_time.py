@@ -13,8 +13,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-__all__ = ["measured_share", "share_of_whole"]
-
 _ROWS, _COLUMNS, _ROUNDS = 1 << 15, 128, 3
 
 

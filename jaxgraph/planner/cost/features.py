@@ -21,17 +21,6 @@ from jaxgraph.partition.node_cost import CacheMisses, NodeCost
 from jaxgraph.partition.report import count_halo_pairs
 from jaxgraph.partition.sorting import counting_argsort
 
-__all__ = [
-    "DEFAULT",
-    "FEATURES",
-    "ROC_PRINTED",
-    "Access",
-    "Neighbors",
-    "checked_features",
-    "part_features",
-    "weighted_cost",
-]
-
 
 @dataclass(frozen=True)
 class Access:

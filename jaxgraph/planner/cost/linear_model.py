@@ -29,8 +29,6 @@ from jaxgraph.planner.cost.features import (
     weighted_cost,
 )
 
-__all__ = ["CostModel", "PredictionError", "Sample", "fit_layers", "node_cost"]
-
 FORMAT = 1
 """Version of the file format; others are refused."""
 _RIDGE = 1e-4

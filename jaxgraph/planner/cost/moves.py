@@ -18,8 +18,6 @@ from jaxgraph.partition.node_cost import NodeCost
 from jaxgraph.partition.report import count_halo_pairs
 from jaxgraph.planner.cost.linear_model import CostModel, node_cost
 
-__all__ = ["Proposal", "better_partition", "groups_of", "move_to", "partition_of"]
-
 _LEAST_ERROR = 0.04
 """Relative; measurements of the same part repeat no better."""
 

@@ -28,8 +28,6 @@ from jaxgraph.planner.cost.profiling import (
     layer_tasks,
 )
 
-__all__ = ["OnlineProfile", "profile"]
-
 reference_of = lru_cache(maxsize=1)(Reference)
 """Of a device: samples of several runs share one."""
 

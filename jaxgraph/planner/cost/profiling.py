@@ -36,16 +36,6 @@ from jaxgraph.parallel.whole_graph import on_whole_graph
 from jaxgraph.planner.chips import CHIPS
 from jaxgraph.planner.cost.features import Access
 
-__all__ = [
-    "WINDOW_SECONDS",
-    "LayerTask",
-    "Reference",
-    "access_of",
-    "check_profiled",
-    "hardware_name",
-    "layer_tasks",
-]
-
 Pytree = Any
 WINDOW_SECONDS = 0.01
 """A window repeats its task until it is at least about as long."""

@@ -7,14 +7,6 @@ from collections.abc import Callable
 from jaxgraph.planner.memory.dataflow import Dataflow
 from jaxgraph.planner.memory.schedule import Action, MemorySchedule, Step
 
-__all__ = [
-    "check_capacity",
-    "furthest_read",
-    "least_recently_used",
-    "no_cache",
-    "write_back_cache",
-]
-
 
 def check_capacity(dataflow: Dataflow, capacity: int) -> None:
     """Raises ValueError unless every operation fits the device with all its tensors."""

@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-__all__ = ["Dataflow", "Operation", "Tensor", "gcn_step"]
-
 _NUMBER_BYTES = 4
 """Of a feature, and of a label."""
 

@@ -45,8 +45,6 @@ from jaxgraph.planner.memory.cache_policies import (
 from jaxgraph.planner.memory.dataflow import Dataflow, Operation
 from jaxgraph.planner.memory.schedule import MemorySchedule, Step, simulate
 
-__all__ = ["active_tensors", "least_transfer"]
-
 
 def active_tensors(dataflow: Dataflow, done: frozenset[str]) -> frozenset[str]:
     """A(S): tensors that operations of S read or wrote and that others will read."""

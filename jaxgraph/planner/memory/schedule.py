@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from jaxgraph.planner.memory.dataflow import Dataflow, Operation
 
-__all__ = ["Action", "MemorySchedule", "Step", "Usage", "simulate"]
-
 
 class Action(NamedTuple):
     """One action.
