@@ -11,7 +11,19 @@ _LONGEST_LINE = 1 << 16
 
 
 def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Reads the log of a run that is going on, has ended or was killed."""
+    """Reads the log of a run that is going on, has ended or was killed.
+
+    Args:
+      path: the file, as `jaxgraph.train.EpochLog` or `jaxgraph train --log` writes it.
+
+    Returns:
+      The lines by ascending epoch. An epoch that a continued run repeats replaces the earlier one
+      and all after it.
+
+    Raises:
+      ValueError: a line is not that of an epoch.
+      OSError: the file cannot be read.
+    """
     found: list[dict[str, Any]] = []
     *lines, _ = Path(path).read_bytes().split(b"\n")  # What follows the last end is being written.
     for number, line in enumerate(lines, 1):

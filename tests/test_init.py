@@ -1,12 +1,16 @@
 import inspect
 import operator
 import re
+from pathlib import Path
 
 import pytest
 
 import jaxgraph
 from jaxgraph.other_names import ADVICE_ON_NAMES
 from tests.interpreter import run_alone
+
+PUBLIC = (Path(__file__).parent / "public_names.txt").read_text().split()
+"""All public names: each is documented in full, and changes with a line of the CHANGELOG."""
 
 # One interpreter for all; it reports the imports of each module.
 HOST_MODULES = (
@@ -37,13 +41,27 @@ def test_host_modules_never_import_jax():
     assert result.returncode == 0, result.stderr
 
 
-def test_dir_shows_the_public_names_which_are_there():
+def test_the_public_names_are_those_of_the_list():
     modules = [getattr(jaxgraph, name) for name in jaxgraph.__all__]
     modules = [module for module in modules if inspect.ismodule(module)]
-    assert len(modules) == 14
+    public = {"jaxgraph.Graph"}
     for module in (jaxgraph, *modules, jaxgraph.parallel.ptags):
         assert dir(module) == sorted(module.__all__), module.__name__
         assert all(getattr(module, name) is not None for name in module.__all__)
+        if module is not jaxgraph:
+            public |= {f"{module.__name__}.{name}" for name in module.__all__}
+    assert sorted(public) == PUBLIC
+
+
+def test_a_public_function_documents_its_arguments():
+    bare = [
+        place
+        for place in PUBLIC
+        if inspect.isfunction(found := operator.attrgetter(place.partition(".")[2])(jaxgraph))
+        and inspect.signature(found).parameters
+        and "Args:" not in (found.__doc__ or "")
+    ]
+    assert bare == []
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():

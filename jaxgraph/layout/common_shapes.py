@@ -28,6 +28,20 @@ def common_shapes(
 
     Pass the result as `pad_to` when sharding each of them, or any other graph that fits: a function
     compiled for one then runs on all of them.
+
+    Args:
+      *graphs: pairs of a graph and its partition, sharded graphs, sources of parts, or manifests.
+        Pairs get a common unit of messages. The others keep the unit that they were laid out with,
+        and may therefore have no common shapes.
+      mode: the mode of the pairs; None: that of the others, or "sar".
+      headroom: the share by which to enlarge the shapes, for graphs that are not known yet.
+
+    Returns:
+      The shapes, without counts.
+
+    Raises:
+      ValueError: no graph was passed, headroom is negative, or the graphs differ in mode, number of
+        parts, number of features, kinds of data or unit of messages.
     """
     if not graphs:
         raise ValueError("common_shapes needs at least one graph")

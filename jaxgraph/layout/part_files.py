@@ -158,6 +158,16 @@ def open_parts(folder: str | os.PathLike[str]) -> PartFolder:
 
     The manifest is checked here, and every file of a part when that part is read. The CRC-32 finds
     damage, not forgery. Nothing is unpickled.
+
+    Args:
+      folder: as `jaxgraph.parallel.write_parts` or `jaxgraph partition --out` wrote it.
+
+    Returns:
+      A source of parts that reads a part when asked for it.
+
+    Raises:
+      ValueError: there is no such folder, or its manifest is missing, damaged or of another
+        version.
     """
     root = Path(folder)
     if not root.is_dir():
