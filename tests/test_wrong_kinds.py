@@ -22,9 +22,7 @@ datasets, nn, parallel, train, transforms = (
     *(jg.train, jg.transforms),
 )
 ptags = parallel.ptags
-partition, report, locality_rank = (
-    getattr(jg.partition, name) for name in ("partition", "report", "locality_rank")
-)
+partition, report = (getattr(jg.partition, name) for name in ("partition", "report"))
 
 
 def of_package(name: str, **attributes: Any) -> Any:
@@ -99,7 +97,6 @@ CALLS: dict[str, tuple[Any, str]] = {
         lambda k: train.abstract_fit_state(k.model, k.graph),
         "optimizer is a Graph",
     ),
-    "a graph aggregated": (lambda k: train.aggregate_once(k.model, k.graph), "parallel.shard"),
     "mesh before partition": (
         lambda k: parallel.shard(k.graph, k.mesh, k.parts),
         r"partition is of type Mesh; .*shard\(graph, partition, mesh\)",
@@ -140,7 +137,6 @@ CALLS: dict[str, tuple[Any, str]] = {
         lambda k: parallel.place_rows(k.model, k.graph),
         r"place_rows\(state, sharded",
     ),
-    "a part of a graph": (lambda k: parallel.part_alone(k.graph, 0), "got a Graph for the sharded"),
     "spmd of a graph": (
         lambda k: parallel.spmd(k.sharded),
         "got a ShardedGraph; expected a function",
@@ -178,7 +174,6 @@ CALLS: dict[str, tuple[Any, str]] = {
     "a mesh for parts": (lambda k: partition(k.graph, k.mesh), "num_parts: got Mesh"),
     "partition of partition": (lambda k: report(k.parts, k.graph), "got a Partition for the graph"),
     "report of a mesh": (lambda k: report(k.graph, k.mesh), "got a Mesh for the partition"),
-    "order of a matrix": (lambda k: locality_rank(k.matrix, "rcm"), "datasets.from_scipy"),
     "ids first": (lambda k: transforms.subgraph(np.arange(3), k.graph), "got a NumPy array"),
     "a sharded matrix": (lambda k: datasets.to_scipy(k.sharded), "the Graph that it was made of"),
     "no frame": (lambda k: datasets.from_pandas(k.graph), "expected a pandas.DataFrame"),

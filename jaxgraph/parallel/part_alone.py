@@ -8,14 +8,18 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
+from jaxgraph.layout.placed import placed_part, placed_shapes
+from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.exchange import halo_route
 from jaxgraph.parallel.neighborhood import NodeTable
-from jaxgraph.parallel.placement import ShardedGraph, check_sharded
+from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, on_mesh
 from jaxgraph.parallel.schedules.given import GivenHalos
 from jaxgraph.parallel.shard import Shard
 from pallas_kernels.pytrees import pytree
@@ -119,19 +123,25 @@ class PartAlone:
         return self.shard.edge_slots
 
 
+def on_host(source: PartSource, mesh: Mesh) -> ShardedGraph:
+    """The parts of a source in arrays of the host, for a device that gets one after the other."""
+    on_device = on_mesh(AbstractSource(source.manifest), mesh)
+    manifest, implementation = on_device.shards.manifest, on_device.shards.implementation
+    shapes = placed_shapes(manifest, implementation)
+    parts = [
+        placed_part(source, manifest, index, implementation) for index in range(manifest.num_parts)
+    ]
+    arrays = {
+        name: np.stack([part[name].reshape(shape) for part in parts])
+        for name, (shape, _) in shapes.items()
+    }
+    shards = assemble(arrays, manifest, on_device.axis, False, implementation)
+    return dataclasses.replace(on_device, shards=shards)
+
+
 def part_alone(sharded: ShardedGraph, part: int, device: Any = None) -> PartAlone:
-    """Takes one part out of a sharded graph."""
-    check_sharded(sharded, "part_alone(sharded, part)")
-    is_integer = isinstance(part, int | np.integer) and not isinstance(part, bool)
-    if not is_integer or not 0 <= part < sharded.num_parts:
-        raise ValueError(f"part is {part!r}; expected 0 to {sharded.num_parts - 1}")
-    if sharded.shards.columns is not None:
-        raise ValueError(
-            "the graph is in mode 'p3', where a device holds columns of all nodes and no part of "
-            "the features; shard it with mode='sar' or 'domain'"
-        )
-    if not sharded.shards.node_ids.is_fully_addressable:
-        raise ValueError("the graph has parts in other processes; part_alone reads all parts")
+    """Takes one part out of a sharded graph in mode "sar" or "domain" whose parts are all here."""
+    assert sharded.shards.columns is None and 0 <= part < sharded.num_parts
     held = jax.tree.map(lambda leaf: _held_by(leaf, part), sharded.shards)
     own = _taken(held if device is None else jax.device_put(held, device))
     own = dataclasses.replace(own, prefetch=False, hosts=1)
@@ -139,7 +149,9 @@ def part_alone(sharded: ShardedGraph, part: int, device: Any = None) -> PartAlon
     return PartAlone(own, _table(sharded.shards, own, ids, mask))
 
 
-def _held_by(leaf: jax.Array, device: int) -> jax.Array:
+def _held_by(leaf: Any, device: int) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return leaf[device : device + 1]
     return next(s for s in leaf.addressable_shards if (s.index[0].start or 0) == device).data
 
 

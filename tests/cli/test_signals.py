@@ -12,6 +12,7 @@ from tests.interpreter import run_alone
 MAIN = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which a parent may ignore
 from importlib.metadata import EntryPoint
 main = EntryPoint('jaxgraph', ENTRY, 'console_scripts').load()
 """

@@ -69,10 +69,3 @@ def test_all_parts_together_are_the_mesh(name: str, mode: str) -> None:
     assert_close(found_of_x, of_x, reduction_length=1000, name="gradient of x")
     for key, gradient in of_params.items():
         assert_close(found_of_params[key], gradient, reduction_length=2000, name=key)
-
-
-def test_what_cannot_be_taken_out_is_refused() -> None:
-    with pytest.raises(ValueError, match="part is 3; expected 0 to 2"):
-        part_alone(crooked_sharded(PARTS, "hash", "sar"), 3)
-    with pytest.raises(ValueError, match="mode 'p3'"):
-        part_alone(crooked_sharded(4, "hash", "p3-sar"), 0)

@@ -13,8 +13,9 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.graph import Graph
-from jaxgraph.parallel import ShardedGraph, make_mesh, shard
-from jaxgraph.parallel.part_alone import PartAlone, part_alone
+from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel import ShardedGraph, make_mesh
+from jaxgraph.parallel.part_alone import PartAlone, on_host, part_alone
 from jaxgraph.partition import Partition
 from jaxgraph.planner.cost.features import FEATURES, Access, part_features
 from jaxgraph.planner.cost.linear_model import CostModel, Sample, fit_layers
@@ -207,8 +208,10 @@ def profile(
     """
     if windows < 2:
         raise ValueError(f"windows: got {windows}; expected 2 or more, whose halves are compared.")
+    if mode not in ("domain", "sar"):
+        raise ValueError(f"mode: got {mode!r}; expected 'domain' or 'sar'.")
     check_profiled(model, graph, layers)
-    sharded = shard(graph, partition, make_mesh(1), mode)
+    sharded = on_host(tabulate(graph, partition, mode), make_mesh(1))
     timed = OnlineProfile(model, graph, sharded, partition, layers, reference)
     while timed.rounds < windows:
         timed.take()
