@@ -73,7 +73,7 @@ INTERFACES = (
     "train/checkpoints",
     "train/test_step.py",
 )
-"""Tests of what jax, flax and orbax promise: CI runs a case of each on the newest of them."""
+"""Tests of the promises of jax and flax: CI runs a case of each on the newest of them."""
 
 
 def name_of(item: pytest.Item) -> str:
