@@ -290,7 +290,7 @@ def _from_metis(path: Path, choices: Choices) -> _Found:
 
 
 def _check_only_weights(choices: Choices, form: str) -> bool:
-    """Whether weights are kept; refuses all other choices."""
+    """True where weights are kept; refuses all other choices."""
     choices.check_unused(form, "weights")
     if choices.weights not in (None, False):
         raise UnfitOptionError(

@@ -69,7 +69,7 @@ def work_of(steps: Sequence[Step], manifest: Manifest, target: Target, implement
 
 @dataclasses.dataclass(frozen=True)
 class _Visit:
-    """What one kernel does of a table of edges: its share of the rows, and of the slots."""
+    """The share of one kernel in a table of edges: its rows and its slots."""
 
     rows: float
     slots: float

@@ -108,7 +108,7 @@ class Run:
         return Progress(program, *placed, int(state.epoch), int(state.best_epoch))
 
     def _fits(self, aggregate: StreamedAggregate) -> bool:
-        """Whether an aggregate, and epochs with it, keep the limit."""
+        """True where an aggregate, and epochs with it, keep the limit."""
         if self.limit is None:
             return True
         needs = needs_of(self.learner, self.model, self.optimizer, aggregate.graph)
