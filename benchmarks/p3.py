@@ -67,26 +67,19 @@ class AggregateFirst(SAGEConv):
         train: bool = False,
     ) -> jax.Array:
         """float [rows, out_features], from x [rows, in_features]."""
-        rows, kernels = _given(x), self._kernels()
+        kernels = {"own": self.self_kernel[...], "neighbor": self.neighbor_kernel[...]}
+        rows = require_rows(plain_features(x), "an order written out")
+        return self._ordered(shard, rows, kernels)
+
+    def _ordered(self, shard: jg.parallel.Shard, rows: jax.Array, kernels: Kernels) -> jax.Array:
         neighbors = ptags.gather(ptags.scatter(shard, rows), "mean")
         return ptags.sync(ptags.transform(rows, neighbors, kernels, _map_both)) + self.bias[...]
-
-    def _kernels(self) -> Kernels:
-        return {"own": self.self_kernel[...], "neighbor": self.neighbor_kernel[...]}
 
 
 class TransformFirst(AggregateFirst):
     """GraphSAGE that moves activations, at any width."""
 
-    def __call__(
-        self,
-        shard: jg.parallel.Shard,
-        x: Features,
-        key: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """float [rows, out_features], from x [rows, in_features]."""
-        rows, kernels = _given(x), self._kernels()
+    def _ordered(self, shard: jg.parallel.Shard, rows: jax.Array, kernels: Kernels) -> jax.Array:
         sent = jg.layers.linear(shard, rows, kernels["neighbor"])
         neighbors = ptags.gather(ptags.scatter(shard, sent), "mean")
         means = ptags.sync(ptags.transform(sent, neighbors, (), _mean_alone))
@@ -99,10 +92,6 @@ def _map_both(kernels: Kernels, x: jax.Array, mean: jax.Array) -> jax.Array:
 
 def _mean_alone(kernels: tuple[()], x: jax.Array, mean: jax.Array) -> jax.Array:
     return mean
-
-
-def _given(x: Features) -> jax.Array:
-    return require_rows(plain_features(x), "an order written out")
 
 
 @dataclasses.dataclass(frozen=True)

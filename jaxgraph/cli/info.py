@@ -1,4 +1,4 @@
-"""`jaxgraph info` and `jaxgraph datasets`: what is installed, and what can be loaded."""
+"""`jaxgraph info` and `jaxgraph datasets`: the installation, and the data sets."""
 
 import platform
 from collections.abc import Sequence

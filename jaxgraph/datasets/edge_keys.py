@@ -119,7 +119,7 @@ class StoredEdges:
 
 
 class Memory:
-    """Keeps what is read; a subclass writes it to files."""
+    """Keeps arrays and frames in memory; a subclass writes them to files."""
 
     def __init__(self) -> None:
         self.clear()

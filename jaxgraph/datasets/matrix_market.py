@@ -70,7 +70,7 @@ def read_matrix_market(
     if rows != columns:
         raise BrokenFileError(
             f"holds a matrix of {rows} rows and {columns} columns; expected a square one, of the "
-            "nodes. Of a bipartite graph, number the columns' nodes after the rows'"
+            "nodes. In a bipartite graph, give the nodes of columns numbers after those of rows"
         )
     edges, _ = stored_in_memory(source, relabel=False)
     if entries != edges.num_edges:

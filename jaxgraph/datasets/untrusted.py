@@ -86,7 +86,7 @@ def _matrix(arrays: Mapping[str, np.ndarray]) -> sp.csr_array:
 def _read_apart(
     reader: str, contents: Mapping[Path, bytes | None], kind: str
 ) -> list[dict[str, np.ndarray]]:
-    """Reads files, or what is given of them, in another process; an error names its file."""
+    """Reads files, or their given contents, in another process; an error names its file."""
     with tempfile.TemporaryDirectory() as folder:
         for number, (path, content) in enumerate(contents.items()):
             with reading(path, kind):

@@ -16,7 +16,7 @@ _SHAPE = re.compile(r"\((\d+(?:, \d+)*),?\)")
 def with_notes(
     message_fn: Callable[..., Pytree], all_rows: dict[str, set[int]]
 ) -> Callable[..., Pytree]:
-    """Makes errors of a message function say what is likely wrong."""
+    """Adds the likely cause to the errors of a message function."""
 
     def message(*ends: Pytree) -> Pytree:
         try:
