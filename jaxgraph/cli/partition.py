@@ -50,7 +50,7 @@ class PartitionOptions(PartsOptions):
     process_memory: str | None = option(
         "Cut a file of edges (.csv, .csv.gz, .tsv, .txt, .parquet, .npy) or an OGB folder without "
         "reading it into memory; the process takes at most so much, as 2GB. A run that is killed "
-        "continues where it was."
+        "continues after its last whole step."
     )
     assignment: Path | None = option("File .npy of the part of each node, for a given partition.")
     node_data: Path | None = option(
