@@ -16,7 +16,6 @@ from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.ops.core.stored import stored
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.propagate import reads_own_rows
 
 LAYER_INPUT = "layer_input"
 """Checkpoint name of a layer's input, the previous convolution's output."""
@@ -130,7 +129,7 @@ class RematPolicy:
         Returns:
           x, or `DerivedFeatures` for a convolution that recomputes x or its products.
         """
-        if not self.recompute or not isinstance(x, jax.Array) or not reads_own_rows(shard):
+        if not self.recompute or not isinstance(x, jax.Array) or not shard.exchange.reads_own_rows:
             return x
         keeps_products = MAPPED not in self.recompute
         if INPUT in self.recompute:

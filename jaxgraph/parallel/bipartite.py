@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,69 +13,38 @@ from jax.core import Tracer
 from jaxgraph.graph_arrays import check_finite, checked_categories
 from jaxgraph.layout.block_tables import BlockTables, block_tables
 from jaxgraph.layout.derived.chunks import PIECE
-from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.parallel.edge_order import InEdgeOrder
-from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
+from jaxgraph.parallel.exchange import Exchange
+from jaxgraph.parallel.node_table import Degrees, NodeTable
+from jaxgraph.parallel.relation import EdgeArrays, Relation
 from pallas_kernels.pytrees import pytree
 
-Pytree = Any
 LARGEST = np.iinfo(np.int32).max
 """Rows and edges are numbered in 32 bits."""
 
 
 @pytree
-class Bipartite(OfOneBlock, InEdgeOrder):
+class Bipartite(Relation, InEdgeOrder):
     """Edges from the nodes of one table to those of another, on one device.
 
     Attributes:
       senders, receivers: the tables.
-      groups: the edges, as one group.
-      edges, edge_weight, edge_type: [slots, ...], data of the edges, or None.
+      arrays: the edges, as one group, and their data.
+      exchange: sends nothing.
       edge_of_slot: int32 [slots], the given edge of each slot; 0 in empty slots.
       slot_of_edge: int32 [edges], its inverse.
-      receivers_first: whether the receivers are the first of the senders.
     """
 
-    senders: NodeTable
-    receivers: NodeTable
-    groups: EdgeGroups
-    edges: jax.Array | None
-    edge_weight: jax.Array | None
-    edge_type: jax.Array | None
     edge_of_slot: jax.Array
     slot_of_edge: jax.Array
-    receivers_first: bool = dataclasses.field(metadata={"static": True})
 
     def __repr__(self) -> str:
         return (
             f"Bipartite({self.senders.num_rows} senders, {self.receivers.num_rows} receivers, "
             f"{self.slot_of_edge.shape[0]} edges, implementation={self.implementation!r})"
         )
-
-    def own_rows(self, values: jax.Array) -> jax.Array:
-        """The receivers' rows of `values` [senders, ...].
-
-        Raises:
-          ValueError: the receivers are not the first of the senders.
-        """
-        if not self.receivers_first:
-            raise ValueError(
-                "x holds rows of the senders alone, and the receivers are other nodes: pass a pair "
-                "(x_senders, x_receivers), or make the block with receivers_first=True where its "
-                "receivers are the first senders"
-            )
-        return values[: self.receivers.num_rows]
-
-    def sum(self, values: Pytree) -> Pytree:
-        """`values`: the receivers are all on this device."""
-        return values
-
-    def block(self) -> Block:
-        """The edges, for the operations of `jaxgraph.ops`."""
-        missing = self.receivers.missing_self_loop if self.receivers_first else None
-        return Block(self.groups, self.receivers.node_ids, missing)
 
 
 def bipartite(
@@ -161,31 +129,29 @@ def bipartite(
         numbers = np.arange(size)
         if ids is not None:
             numbers = _integers(f"{end}_ids", ids, size, LARGEST + 1)
+        weighted = None if degree is None else jnp.asarray(degree)
         return NodeTable(
             jnp.asarray(numbers.astype(np.int32)),
             jnp.ones(size, bool),
-            entering,
-            jnp.asarray(loops[:size]),
-            None if degree is None else jnp.asarray(degree),
-            False,
-            implementation,
+            Degrees(entering, jnp.asarray(loops[:size]), weighted),
+            has_padding=False,
+            implementation=implementation,
         )
 
     of_senders = table(senders, num_senders, sender_ids, sender_degree, "sender")
     of_receivers = table(receivers, num_receivers, receiver_ids, receiver_degree, "receiver")
     tables = block_tables(senders, receivers, num_senders, num_receivers)
     slots = {name: jnp.asarray(x[tables.edge_of_slot]) for name, x in data.items()}
-    return Bipartite(
-        of_senders,
-        of_receivers,
+    arrays = EdgeArrays(
         _groups(tables, of_senders, of_receivers, implementation),
-        slots.get("edges"),
-        slots.get("edge_weight"),
-        slots.get("edge_type"),
-        jnp.asarray(tables.edge_of_slot),
-        jnp.asarray(tables.slot_of_edge),
-        bool(receivers_first),
+        None,
+        of_receivers.degrees,
+        of_senders.degrees,
+        **slots,
+        receivers_first=bool(receivers_first),
     )
+    order = (jnp.asarray(tables.edge_of_slot), jnp.asarray(tables.slot_of_edge))
+    return Bipartite(of_senders, of_receivers, arrays, Exchange(), *order)
 
 
 def _groups(

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.message_functions import edge_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.reducers import Reducer, Sum
@@ -111,9 +112,5 @@ def stage_inputs(
 
 def _mean_at_receivers(neighborhood: Neighborhood, edge: jax.Array) -> jax.Array:
     """[receivers, ...], the mean of the data of the edges that enter, 0 where none does."""
-    total = neighborhood.propagate(_data_message, Sum(), Inputs((), (), (), edge))
+    total = neighborhood.propagate(edge_message, Sum(), Inputs((), (), (), edge))
     return mean_over_edges(neighborhood.receivers, total, False)
-
-
-def _data_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: jax.Array) -> jax.Array:
-    return edge

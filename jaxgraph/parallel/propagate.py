@@ -24,12 +24,9 @@ from jaxgraph.ops.core.rewriting.steps import ENDS
 from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.checks.message_errors import with_notes
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.neighborhood import (
-    Neighborhood,
-    Nodes,
-    check_neighborhood,
-    masked_rows,
-)
+from jaxgraph.parallel.kept_edges import OF_ATTENTION, refuse_dropped_edges
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
+from jaxgraph.parallel.node_table import masked_rows
 from jaxgraph.parallel.rewriting_report import RewritingReport, report_of
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
@@ -255,11 +252,6 @@ def reduce_messages(
     return jax.tree.map(lambda mean, like: mean.astype(like.dtype), means, shapes)
 
 
-def reads_own_rows(shard: Shard) -> bool:
-    """True where a device computes senders' values from own rows; False where it has all halos."""
-    return shard.num_parts == 1 or shard.manifest.mode == "sar"
-
-
 def aggregate_derived(
     shard: Shard,
     message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
@@ -272,15 +264,16 @@ def aggregate_derived(
     self_loops: bool = False,
 ) -> Pytree:
     """Reduces messages made from `make(given, late)`, which the backward recomputes."""
-    if not reads_own_rows(shard):
+    relation = shard.relation()
+    if not relation.exchange.reads_own_rows:
         raise ValueError(
             f"DerivedFeatures hold own rows only, and in mode {shard.manifest.mode!r} with "
             f"{shard.num_parts} parts a layer reads halos too; pass it the features"
         )
-    late = match_variation(late, shard.incoming)
-    schedule: Any = shard.schedule(self_loops=self_loops)
-    if shard.num_parts == 1:
-        schedule = shard.local_block().with_loops(self_loops)
+    late = match_variation(late, relation.incoming)
+    if relation.kept_edges is not None:
+        refuse_dropped_edges(*OF_ATTENTION)
+    schedule = relation.exchange.schedule(relation, self_loops)
     return propagate_derived(schedule, message, reducer, make, given, late, keep=keep)
 
 

@@ -34,12 +34,16 @@ from jaxgraph.parallel.nnx_objects import (
     values_of,
     write_back,
 )
+from jaxgraph.parallel.node_table import NodeTable
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.parallel.shard import NO_LIST_OF_EDGES, Shard
 
 Pytree = Any
 ROWS = "rows"
 """Metadata of a variable with one row per node: "nodes" in the graph's order, "placed" by shard."""
+
+_NO_ARRAYS = ("Shard(part of", f"{Shard.__module__}.Shard", "NodeTable(", NodeTable.__module__)
+"""Words by which JAX names a shard, or a table of it, that was taken for an array."""
 
 
 def spmd(
@@ -222,7 +226,7 @@ def _called(function: Callable[..., Pytree], arguments: Sequence[Any]) -> Pytree
         if advice:
             raise ValueError(f"the function that jaxgraph.parallel.spmd runs {advice}") from error
         # An array was indexed by it, or made of it.
-        if any(word in str(error) for word in ("Shard(part of", f"{Shard.__module__}.Shard")):
+        if any(word in str(error) for word in _NO_ARRAYS):
             error.add_note(f"jaxgraph: {NO_LIST_OF_EDGES}")
         raise
 

@@ -228,4 +228,4 @@ def _rows(shard: Shard) -> jax.Array:
 def _with_nodes(sharded: ShardedGraph, nodes: Any) -> ShardedGraph:
     if isinstance(sharded, StreamedGraph):
         return sharded.with_nodes(plain_features, plain_features)
-    return dataclasses.replace(sharded, shards=dataclasses.replace(sharded.shards, nodes=nodes))
+    return dataclasses.replace(sharded, shards=sharded.shards.with_table(nodes=nodes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -63,7 +62,7 @@ def apply_model(
 
 def plain_shard(shard: Shard) -> Shard:
     """Returns the shard with features alone in `shard.nodes`, as models and tasks expect."""
-    return dataclasses.replace(shard, nodes=plain_features(shard.nodes))
+    return shard.with_table(nodes=plain_features(shard.nodes))
 
 
 def objective(

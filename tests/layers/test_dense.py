@@ -1,6 +1,5 @@
 """Linear maps and dropout, on rows of nodes and on columns of features."""
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -114,7 +113,7 @@ def test_more_padding_than_nodes_is_looked_at_to_its_first_row() -> None:
 def test_padding_of_the_features_is_taken_for_zero(anything: float) -> None:
     def step(kernel: jax.Array, shard: Any, value: float) -> Any:
         def loss(kernel: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            given = dataclasses.replace(shard, nodes=x)
+            given = shard.with_table(nodes=x)
             y = linear(given, given.nodes, kernel)
             return shard.sum(jnp.sum(shard.mask_rows(y) ** 2)), y
 

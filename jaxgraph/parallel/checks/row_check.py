@@ -85,12 +85,17 @@ _OF_EDGES = frozenset(("edges", "edge_weight", "edge_type", "edge_data", "kept_e
 
 def state_of_field(path: Sequence[Any], dimensions: int, table: int, *, of_edges: bool) -> RowState:
     """Returns the state of an array of the shard."""
-    name = path[0].name
+    if path[0].name not in ("tables", "relations"):
+        return Unknown(table)
+    # A table or a relation, its name, and a field.
+    name, below = path[2].name, path[3:]
     if of_edges:
         return Rows(Along(1), 0, table=table) if name in _OF_EDGES else Unknown(table)
     if name == "node_data":
         return Rows(Along(1), 0, table=table)
-    if name not in _PADDING or len(path) > 1:
+    if name == "at_receivers":
+        name, below = below[0].name, below[1:]
+    if name not in _PADDING or below:
         return Unknown(table)
     padding = (-1 if dimensions == 2 else 0) if name == "labels" else _PADDING[name]
     return Rows(Along(1), padding, name in _NATURAL, table)

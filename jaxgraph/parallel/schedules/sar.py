@@ -19,7 +19,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -39,59 +39,74 @@ from jaxgraph.ops.core.messages import (
     masked_cotangent,
     with_floating_leaves,
 )
-from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at
 from jaxgraph.ops.core.running import Places, add_at
 from jaxgraph.ops.core.stages import Stages
-from jaxgraph.parallel.exchange import RingOrder, halo_route, reach_route, send_rows
+from jaxgraph.parallel.exchange import Exchange, HaloTable, RingOrder, Route, send_rows
+from jaxgraph.parallel.relation import Relation
 from jaxgraph.parallel.schedules.ring import Visit, Work, visit_parts
 from pallas_kernels.pytrees import pytree
-
-if TYPE_CHECKING:
-    from jaxgraph.parallel.shard import HaloTable, Shard
 
 Pytree = Any
 
 
 @pytree
+class Ring(Exchange):
+    """The exchange with one remote part at a time; nothing that came is saved."""
+
+    def schedule(self, relation: Relation, self_loops: bool) -> Sequential:
+        """See `Exchange.schedule`."""
+        return Sequential(relation, self_loops)
+
+
+@pytree
 class Sequential:
-    """The messages of a shard, which fetches one remote part at a time.
+    """The messages of a relation, whose exchange fetches one remote part at a time.
 
     Attributes:
-      shard: a shard of a graph in mode "sar".
+      relation: the relation.
       self_loops: whether nodes without an edge to themselves send themselves a message.
     """
 
-    shard: Shard
+    relation: Relation
     self_loops: bool = dataclasses.field(metadata={"static": True})
     visits_senders: ClassVar[bool] = True
     """True where the backward may visit edges on the device of their senders."""
 
     @property
     def implementation(self) -> str:
-        return self.shard.incoming.implementation
+        return self.relation.implementation
+
+    @property
+    def exchange(self) -> Exchange:
+        """The exchange of the relation."""
+        return self.relation.exchange
 
     def block(self) -> Block:
         """The edges whose senders are own rows."""
-        return self.shard.local_block().with_loops(self.self_loops)
+        return self.relation.block().with_loops(self.self_loops)
 
     def own(self, sender: Pytree) -> Pytree:
         """The own rows among the senders' rows."""
         return sender
 
+    def send(self, route: Route, table: HaloTable | None, tree: Pytree, *step: Any, **hop: Any):
+        """Sends rows to the partner of a step, and returns those that came."""
+        return send_rows(self.exchange.axis, self.implementation, route, table, tree, *step, **hop)
+
     def fetch(self, sender: Pytree, step: jax.Array | int, after: jax.Array | None) -> Pytree:
         """The rows of the part behind at this step, [halo rows, ...]."""
-        route, table = halo_route(self.shard), self.leaving(step)
-        return send_rows(self.shard, route, self.shard.send, sender, table, after, hop=step)
+        route, ahead = self.exchange.halo_route(), self.leaving(step)
+        return self.send(route, self.exchange.send, sender, ahead, after, hop=step)
 
     def reply(self, step: jax.Array | int, answer: Pytree) -> Pytree:
         """Sends the gradient of fetched rows, and returns the received one of own rows."""
-        return send_rows(self.shard, halo_route(self.shard).answers(), None, answer, step)
+        return self.send(self.exchange.halo_route().answers(), None, answer, step)
 
     def settle(self, step: jax.Array | int, returned: Pytree, totals: list[jax.Array]) -> Any:
         """Adds the returned rows to the senders' gradients."""
-        return add_at(totals, returned, positions(self.shard.send, self.leaving(step)))
+        return add_at(totals, returned, positions(self.exchange.send, self.leaving(step)))
 
     def arriving(self, step: jax.Array | int) -> jax.Array | int:
         """The group of the edges that enter the own part from the part behind."""
@@ -103,33 +118,23 @@ class Sequential:
 
     def _own_part(self) -> jax.Array:
         """The part of this device, int32 []."""
-        return lax.axis_index(self.shard.axis)
+        return lax.axis_index(self.exchange.axis)
 
     @property
     def _is_ring(self) -> bool:
         """True where parts visit each other by their distance on the ring."""
-        return self.shard.hosts in (1, self.shard.num_parts)
+        return self.exchange.hosts in (1, self.exchange.num_parts)
 
     @property
     def _order(self) -> RingOrder:
-        return RingOrder(self.shard.num_parts, self.shard.hosts)
+        return RingOrder(self.exchange.num_parts, self.exchange.hosts)
 
     def local_gradients(self, grads: Inputs) -> Inputs:
         """Gradients from the edges among the own nodes, of the shapes of the inputs."""
         return grads
 
-    def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
-        """See `jaxgraph.parallel.shard.Shard.propagate`."""
-        return propagate_by(self, message, reducer, inputs)
-
-    def pull_sum(
-        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
-    ) -> Inputs:
-        """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
-        return pull_once(self, message, reducer, inputs, gradient, wanted)
-
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        stages = choose_stages(self.shard.incoming, message, reducer, inputs)
+        stages = choose_stages(self.relation.incoming, message, reducer, inputs)
         return stages.finish(_fold(self, stages, inputs), inputs)
 
     def pull(
@@ -141,24 +146,23 @@ class Sequential:
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        shard = self.shard
-        stages = choose_stages(shard.incoming, message, reducer, inputs)
+        edges = self.relation.incoming
+        stages = choose_stages(edges, message, reducer, inputs)
         adjoint = stages.adjoint(*results, gradient)
         task = _Task(self, stages, inputs, adjoint, wanted)
         if not wanted.some:
             return task.local(None)
         # A kernel has an adjoint of its own; XLA removes the unused parts of the reducer's.
         of_reducer = reducer.adjoint(*results, gradient)
-        chunk = shard.incoming.chunk
-        plan = backward_plan(message, reducer, inputs, of_reducer, wanted, chunk)
+        plan = backward_plan(message, reducer, inputs, of_reducer, wanted, edges.chunk)
         if plan == "at-sender" and not self.visits_senders:
             plan = "refetch"
-        return visit_parts(shard, _PLANS[plan](task))
+        return visit_parts(self.exchange, _PLANS[plan](task))
 
 
 def _fold(schedule: Sequential, stages: Stages, inputs: Inputs) -> Pytree:
     """Algorithm 1: the own part, then one remote part after another."""
-    shard = schedule.shard
+    edges, exchange = schedule.relation.incoming, schedule.exchange
 
     def local(_: Pytree) -> Pytree:
         own = dataclasses.replace(inputs, sender=schedule.own(inputs.sender))
@@ -170,11 +174,11 @@ def _fold(schedule: Sequential, stages: Stages, inputs: Inputs) -> Pytree:
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
         group = schedule.arriving(step)
-        position = positions(shard.reach, group)
-        state, done = stages.fold_group(shard.incoming, group, remote, state, position, after)
+        position = positions(exchange.reach, group)
+        state, done = stages.fold_group(edges, group, remote, state, position, after)
         return Work(state, None, done)
 
-    return visit_parts(shard, Visit(local, fetch, work))
+    return visit_parts(exchange, Visit(local, fetch, work))
 
 
 def positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
@@ -243,20 +247,20 @@ def row_bytes(tree: Pytree) -> int:
 def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
     """Algorithm 2: the receivers' part computes the gradient of the remote senders and sends it."""
     schedule, inputs = task.schedule, task.inputs
-    shard = schedule.shard
-    rows = halo_route(shard).rows
+    edges, exchange = schedule.relation.incoming, schedule.exchange
+    rows = exchange.halo_route().rows
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
         if refetch:
             return schedule.fetch(inputs.sender, step, after)
         empty = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), inputs.sender)
-        return match_variation(empty, shard.incoming)
+        return match_variation(empty, edges)
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
         group = schedule.arriving(step)
-        places = Places(None, positions(shard.reach, group))
-        return task.work(shard.incoming, group, remote, task.adjoint, grads, places, after)
+        places = Places(None, positions(exchange.reach, group))
+        return task.work(edges, group, remote, task.adjoint, grads, places, after)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
         return dataclasses.replace(grads, sender=schedule.settle(step, returned, grads.sender))
@@ -267,26 +271,26 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
 def _at_sender(task: _Task) -> Visit:
     """The senders' part computes all gradients and returns those of the receivers' inputs."""
     schedule, inputs = task.schedule, task.inputs
-    shard = schedule.shard
-    outgoing = shard.outgoing or shard.incoming  # a graph of one part takes no steps
-    route = reach_route(shard)
+    relation, exchange = schedule.relation, schedule.exchange
+    outgoing = relation.arrays.outgoing or relation.incoming  # one part takes no steps
+    route = exchange.reach_route()
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
-        rows = (inputs.receiver, task.adjoint)
-        return send_rows(shard, route, shard.reach, rows, schedule.arriving(step), after, hop=step)
+        rows, behind = (inputs.receiver, task.adjoint), schedule.arriving(step)
+        return schedule.send(route, exchange.reach, rows, behind, after, hop=step)
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
         receiver, adjoint = arrived
         remote = dataclasses.replace(inputs, receiver=receiver)
         group = schedule.leaving(step)
-        places = Places(positions(shard.send, group), None)
+        places = Places(positions(exchange.send, group), None)
         return task.work(outgoing, group - 1, remote, adjoint, grads, places, after)
 
     def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
-        return send_rows(shard, route.answers(), None, answer, step)
+        return schedule.send(route.answers(), None, answer, step)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
-        position = positions(shard.reach, schedule.arriving(step))
+        position = positions(exchange.reach, schedule.arriving(step))
         rows = add_at(grads.receiver, returned, position)
         return dataclasses.replace(grads, receiver=rows)
 

@@ -98,7 +98,7 @@ class AggregationOverParts:
 
         def look(part: StreamedPart, leaves: list[Any]) -> Any:
             reducer, inputs = self._call.arguments(leaves)
-            message, block = self._call.message, part.local_block().with_loops(False)
+            message, block = self._call.message, part.relation().block().with_loops(False)
 
             def reduce(message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
                 return choose_stages(part.incoming, message, reducer, inputs).reduce(block, inputs)
