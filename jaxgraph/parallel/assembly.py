@@ -42,18 +42,21 @@ def assemble(
     hosts: int = 1,
 ) -> Shard:
     """Makes the `Shard` whose leaves are the arrays, whatever they are."""
-    nodes = arrays.get("nodes")
+    of_nodes: dict[str, Any] = {name: arrays.get(name) for name in _OF_NODES}
+    of_edges: dict[str, Any] = {name: arrays.get(name) for name in EDGE_DATA}
     if manifest.features is not None:
-        nodes = _sparse_features(arrays, manifest, implementation)
+        of_nodes["nodes"] = _sparse_features(arrays, manifest, implementation)
     columns = None
     if manifest.columns is not None:
         columns = _column_topology(arrays, manifest, axis, implementation)
         schedule, offset = manifest.columns, arrays["columns/offset"]
-        nodes = FeatureColumns(nodes, offset, schedule.num_features, schedule.groups)
+        of_nodes["nodes"] = FeatureColumns(
+            of_nodes["nodes"], offset, schedule.num_features, schedule.groups
+        )
     table = NodeTable(
         arrays["node_ids"],
         arrays["node_mask"],
-        **{name: arrays.get(name) for name in _OF_NODES} | {"nodes": nodes},
+        **of_nodes,
         node_data=_named(arrays, NODE_PREFIX),
         axis=axis,
         has_padding=manifest.has_padding,
@@ -63,7 +66,7 @@ def assemble(
         _incoming(arrays, manifest, implementation),
         _outgoing(arrays, manifest, implementation) if manifest.has_outgoing else None,
         _degrees(arrays),
-        **{name: arrays.get(name) for name in EDGE_DATA},
+        **of_edges,
         edge_data=_named(arrays, EDGE_PREFIX),
     )
     exchange = _exchange(arrays, manifest, axis, prefetch, hosts)

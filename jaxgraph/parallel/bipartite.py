@@ -141,7 +141,8 @@ def bipartite(
     of_senders = table(senders, num_senders, sender_ids, sender_degree, "sender")
     of_receivers = table(receivers, num_receivers, receiver_ids, receiver_degree, "receiver")
     tables = block_tables(senders, receivers, num_senders, num_receivers)
-    slots = {name: jnp.asarray(x[tables.edge_of_slot]) for name, x in data.items()}
+    slots: dict[str, Any] = {name: jnp.asarray(x[tables.edge_of_slot]) for name, x in data.items()}
+    assert of_receivers.degrees is not None
     arrays = EdgeArrays(
         _groups(tables, of_senders, of_receivers, implementation),
         None,

@@ -131,9 +131,9 @@ class ColumnTopology:
             sender_capacity=self.sizes.by_sender.capacity,
             implementation=self.implementation,
         )
-        degrees = receivers.degrees
-        assert degrees is not None
-        arrays = EdgeArrays(groups, None, degrees, receivers_first=False, **edges.data)
+        assert receivers.degrees is not None
+        data: dict[str, Any] = dict(edges.data)
+        arrays = EdgeArrays(groups, None, receivers.degrees, receivers_first=False, **data)
         return ColumnChunk(self.nodes, receivers, arrays, Exchange(), rows)
 
     def _pushed(self, edges: ColumnEdges) -> ColumnEdges:

@@ -15,9 +15,7 @@ from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.whole_graph import on_whole_graph
 
 
-def keep_edges(
-    neighborhood: Graph | Shard | Relation, key: jax.Array, rate: float
-) -> jax.Array:
+def keep_edges(neighborhood: Graph | Shard | Relation, key: jax.Array, rate: float) -> jax.Array:
     """Draws which edges stay when each is dropped with a probability.
 
     keep_e = hash(key, receiver id, sender id, repetition) >= rate * 2^32

@@ -317,7 +317,7 @@ def _one_of(given: Mapping[str, Any], name: str | None, kind: str) -> str:
     """The name, or that of the only one."""
     if name is None and len(given) == 1:
         return next(iter(given))
-    if name not in given:
+    if name is None or name not in given:
         what = "none was named" if name is None else f"got {name!r}"
         raise ValueError(
             f"the shard has the {kind}s {', '.join(map(repr, sorted(given)))}, and {what}; name "

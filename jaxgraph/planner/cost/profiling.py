@@ -243,9 +243,7 @@ class LayerTask:
         leaves = jax.tree.leaves(sent)
 
         @jax.jit
-        def program(
-            params: Pytree, part: Relation, x: jax.Array, halos: Any, gradient: Any
-        ) -> Any:
+        def program(params: Pytree, part: Relation, x: jax.Array, halos: Any, gradient: Any) -> Any:
             def run(params: Pytree, x: jax.Array, halos: list[Pytree]) -> jax.Array:
                 given = iter(halos)
                 return layer(params, part, x, lambda own: next(given))
