@@ -68,6 +68,8 @@ def assemble(
         _degrees(arrays),
         **of_edges,
         edge_data=_named(arrays, EDGE_PREFIX),
+        reach=_halo_table(arrays, "reach"),
+        reach_units=manifest.reach_units,
     )
     exchange = _exchange(arrays, manifest, axis, prefetch, hosts)
     return Shard({NODES: table}, {EDGES: edges}, {NODES: exchange}, columns, manifest)
@@ -81,14 +83,12 @@ def _exchange(
         kind = Domain if manifest.mode == "domain" else Ring
     return kind(
         send=_halo_table(arrays, "send"),
-        reach=_halo_table(arrays, "reach"),
         axis=axis,
         num_parts=manifest.num_parts,
         hosts=hosts,
         prefetch=prefetch,
         halo_unit=manifest.halo_unit,
         halo_units=manifest.halo_units,
-        reach_units=manifest.reach_units,
     )
 
 

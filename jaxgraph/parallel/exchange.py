@@ -57,24 +57,21 @@ class Exchange:
 
     Attributes:
       send: the rows that other parts aggregate.
-      reach: the rows that have edges from other parts.
       axis: name of the mesh axis, or of several that together count the parts.
       num_parts: number of parts.
       hosts: over how many hosts the parts are spread, in runs of equal length; schedules visit the
         parts of the own host first.
       prefetch: whether the next part's rows are fetched while the current ones are aggregated.
-      halo_unit, halo_units, reach_units: as of `jaxgraph.layout.manifest.Manifest`.
+      halo_unit, halo_units: as of `jaxgraph.layout.manifest.Manifest`.
     """
 
     send: HaloTable | None = None
-    reach: HaloTable | None = None
     axis: str | tuple[str, ...] = dataclasses.field(default=(), metadata={"static": True})
     num_parts: int = dataclasses.field(default=1, metadata={"static": True})
     hosts: int = dataclasses.field(default=1, metadata={"static": True})
     prefetch: bool = dataclasses.field(default=False, metadata={"static": True})
     halo_unit: int = dataclasses.field(default=1, metadata={"static": True})
     halo_units: Units = dataclasses.field(default=((0,),), metadata={"static": True})
-    reach_units: Units = dataclasses.field(default=((0,),), metadata={"static": True})
 
     reads_own_rows: ClassVar[bool] = True
     """True where a device computes senders' values from own rows, and has no halo."""
@@ -102,13 +99,17 @@ class Exchange:
         schedule = self.schedule(relation, False)
         return pull_once(schedule, message, reducer, inputs, gradient, wanted)
 
+    def propagate_all(self, calls: Any) -> list[Pytree]:
+        """Reduces the messages of several relations of this exchange."""
+        return [call.run() for call in calls]
+
     def halo_route(self) -> Route:
         """The route of `send`: a part sends the rows that the part ahead aggregates."""
         return _route(self.halo_units, self.halo_unit, self.hosts, to_part=True)
 
-    def reach_route(self) -> Route:
-        """The route of `reach`: a part sends its rows reached by the part behind."""
-        return _route(self.reach_units, self.halo_unit, self.hosts, to_part=False)
+    def reach_route(self, units: Units) -> Route:
+        """The route on which a part sends its rows that have edges from the part behind."""
+        return _route(units, self.halo_unit, self.hosts, to_part=False)
 
 
 @dataclasses.dataclass(frozen=True)

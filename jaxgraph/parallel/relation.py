@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
-from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.parallel.exchange import Exchange
+from jaxgraph.ops.core.reducers import Extremum, Reducer
+from jaxgraph.parallel.exchange import Exchange, HaloTable, Units
 from jaxgraph.parallel.kept_edges import has_edge, refuse_dropped_edges, sum_of_kept
 from jaxgraph.parallel.node_table import Degrees, NodeTable
 from pallas_kernels.pytrees import pytree
@@ -28,6 +28,8 @@ class EdgeArrays:
     Attributes:
       incoming: the edges that end here.
       outgoing: the edges that leave for other parts, or None where the schedule does not need them.
+      reach: the receivers that have edges from other parts; None: not needed.
+      reach_units: as of `jaxgraph.layout.manifest.Manifest`.
       at_receivers: the degrees of the receivers.
       at_senders: those of the senders; None: senders and receivers are the same nodes.
       edges, edge_weight, edge_type: [slots, ...], one slot per edge that ends here, then padding
@@ -51,7 +53,39 @@ class EdgeArrays:
     edge_data: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
     kept_edges: jax.Array | None = None
     has_own_weights: bool = dataclasses.field(default=False, metadata={"static": True})
+    reach: HaloTable | None = None
+    reach_units: Units = dataclasses.field(default=((0,),), metadata={"static": True})
     receivers_first: bool = dataclasses.field(default=True, metadata={"static": True})
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of `Relation.propagate`."""
+
+    relation: Relation
+    message: MessageFn
+    reducer: Reducer
+    inputs: Inputs
+    self_loops: bool = False
+
+    def run(self) -> Pytree:
+        """Reduces the messages."""
+        given = (self.message, self.reducer, self.inputs)
+        return self.relation.propagate(*given, self_loops=self.self_loops)
+
+
+def propagate_all(calls: Sequence[Call]) -> list[Pytree]:
+    """Reduces the messages of several relations; those of one exchange share its halos."""
+    exchange = calls[0].relation.exchange
+    alone = any(
+        call.relation.exchange is not exchange
+        or call.relation.kept_edges is not None
+        or isinstance(call.reducer, Extremum)
+        for call in calls
+    )
+    if alone or len(calls) == 1:
+        return [call.run() for call in calls]
+    return exchange.propagate_all(calls)
 
 
 @pytree
@@ -138,7 +172,7 @@ class Relation:
         """bool [rows], the rows that some edge reads at its "sender" or "receiver"."""
         rows = self.sender_rows if side == "sender" else self.receiver_rows
         position = self.incoming.orientation(side).position[:rows]
-        shared = self.exchange.send if side == "sender" else self.exchange.reach
+        shared = self.exchange.send if side == "sender" else self.arrays.reach
         # Rows of given halos, past those of the first group, are all read.
         found = jnp.pad(position >= 0, (0, rows - len(position)), constant_values=True)
         if shared is None:

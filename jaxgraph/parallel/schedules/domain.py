@@ -41,6 +41,24 @@ class Domain(Exchange):
         everything = dataclasses.replace(inputs, sender=self.all_rows(relation, inputs.sender))
         return relation.block().propagate(message, reducer, everything, self_loops=self_loops)
 
+    def propagate_all(self, calls: Any) -> list[Pytree]:
+        """See `Exchange.propagate_all`; an array that several relations send is sent once."""
+        arrived: dict[int, jax.Array] = {}
+
+        def all_rows(relation: Any, leaf: jax.Array) -> jax.Array:
+            if id(leaf) not in arrived:
+                arrived[id(leaf)] = self.all_rows(relation, leaf)
+            return arrived[id(leaf)]
+
+        found = []
+        for each in calls:
+            rows = jax.tree.map(partial(all_rows, each.relation), each.inputs.sender)
+            inputs = dataclasses.replace(each.inputs, sender=rows)
+            given = (each.message, each.reducer, inputs)
+            block = each.relation.block()
+            found.append(block.propagate(*given, self_loops=each.self_loops))
+        return found
+
     def pull_sum(
         self,
         relation: Any,

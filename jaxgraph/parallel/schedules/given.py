@@ -12,7 +12,8 @@ from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.rows import rows_from, with_rows_from
 from jaxgraph.parallel.exchange import Exchange, resized
 from jaxgraph.parallel.relation import Relation
-from jaxgraph.parallel.schedules.sar import Ring, Sequential
+from jaxgraph.parallel.schedules.sar import Ring
+from jaxgraph.parallel.schedules.sequential import Sequential
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any

@@ -20,7 +20,7 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.running import Places
 from jaxgraph.ops.core.stages import Stages
-from jaxgraph.parallel.schedules.sar import positions
+from jaxgraph.parallel.schedules.sequential import positions
 from jaxgraph.parallel.shard import Shard
 
 Pytree = Any
@@ -99,7 +99,7 @@ class ChunkPrograms:
         shard = part.part()
         remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))
         stages = self._stages(shard, reducer, remote)
-        position = positions(shard.exchange.reach, step)
+        position = positions(shard.relation().arrays.reach, step)
         state, _ = stages.fold_group(shard.incoming, step, remote, state, position, None)
         tables = self.ring.handed_on(inputs.sender) if hands_on else ()
         return state, tables, _token(state)
@@ -143,7 +143,7 @@ class ChunkPrograms:
         """
         shard, tables = part.part(), inputs.sender
         remote = dataclasses.replace(inputs, sender=rows_at(tables, places))
-        where = Places(None, positions(shard.exchange.reach, step))
+        where = Places(None, positions(shard.relation().arrays.reach, step))
         group = (shard.incoming, step, reducer, remote, adjoint, grads, where)
         return self._pulled(group, tables, places, answers, hands_on)
 

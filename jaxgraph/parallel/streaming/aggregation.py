@@ -15,7 +15,7 @@ from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.input_classes import ClassedMessage, count_winners
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, is_floating
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.parallel.schedules.sar import looks_at_senders, row_bytes
+from jaxgraph.parallel.schedules.sequential import looks_at_senders, row_bytes
 from jaxgraph.parallel.schedules.stream import ChunkPrograms, Ring
 from jaxgraph.parallel.streaming.cutting import StagedProgram
 from jaxgraph.parallel.streaming.exchange import Exchange, padded

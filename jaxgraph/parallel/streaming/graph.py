@@ -300,7 +300,8 @@ def _made(
             for number, leaf in enumerate(jax.tree.leaves(part)):
                 store.put(number, index, np.asarray(leaf))
         like = jax.tree.map(_shape, part)
-        for name, table in (("send", part.exchange.send), ("receive", part.exchange.reach)):
+        relation = part.relation()
+        for name, table in (("send", relation.exchange.send), ("receive", relation.arrays.reach)):
             if table is not None:
                 listed[name][index] = Listed(np.array(table.rows), np.array(table.ptr))
     assert like is not None
