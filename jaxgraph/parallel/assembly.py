@@ -156,6 +156,7 @@ def _edges(arrays: Arrays, manifest: Manifest, edges: str, implementation: str) 
         "receiver_capacity": sizes.by_receiver.capacity,
         "sender_capacity": sizes.by_sender.capacity,
         "implementation": implementation,
+        "halo_position": arrays.get("halo/position") if edges == "incoming" else None,
     }
 
 

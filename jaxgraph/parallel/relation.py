@@ -70,12 +70,15 @@ class Call:
 
     def run(self) -> Pytree:
         """Reduces the messages."""
-        given = (self.message, self.reducer, self.inputs)
-        return self.relation.propagate(*given, self_loops=self.self_loops)
+        loops = self.self_loops
+        return self.relation.propagate(self.message, self.reducer, self.inputs, self_loops=loops)
 
 
 def propagate_all(calls: Sequence[Call]) -> list[Pytree]:
-    """Reduces the messages of several relations; those of one exchange share its halos."""
+    """Reduces the messages of several relations; those of one exchange share its halos.
+
+    Self-loops are for receivers that are the first senders, as in `Relation.propagate`.
+    """
     exchange = calls[0].relation.exchange
     alone = any(
         call.relation.exchange is not exchange

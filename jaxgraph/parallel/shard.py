@@ -122,7 +122,6 @@ class Shard:
     node_data = _of_table("node_data")
     num_nodes = _of_table("num_nodes")
     num_rows = _of_table("num_rows")
-    axis = _of_table("axis")
     has_padding = _of_table("has_padding")
     in_degree = _of_receivers("in_degree")
     missing_self_loop = _of_receivers("missing_self_loop")
@@ -141,8 +140,6 @@ class Shard:
     incoming = _of_relation("incoming")
     exchange = _of_relation("exchange")
     implementation = _of_relation("implementation")
-    senders = _of_relation("senders")
-    receivers = _of_relation("receivers")
     sender_rows = _of_relation("sender_rows")
     receiver_rows = _of_relation("receiver_rows")
 
@@ -167,9 +164,24 @@ class Shard:
         )
 
     @property
+    def axis(self) -> str | tuple[str, ...]:
+        """Name of the mesh axis over which the graph is split, or names of several."""
+        return next(iter(self.tables.values())).axis
+
+    @property
     def num_parts(self) -> int:
         """Parts of the whole graph."""
         return self.manifest.num_parts
+
+    @property
+    def receivers(self) -> Shard:
+        """The nodes whose rows layers return: the own nodes."""
+        return self
+
+    @property
+    def senders(self) -> Shard:
+        """The nodes whose rows layers take: the own nodes, too."""
+        return self
 
     def table(self, name: str | None = None) -> NodeTable:
         """A table of nodes.
@@ -203,6 +215,16 @@ class Shard:
             arrays,
             self.exchanges[ends.exchange],
         )
+
+    def fields_of(self, table: str) -> frozenset[tuple[str, ...]]:
+        """The fields whose arrays have a row for each row of a table."""
+        found: set[tuple[str, ...]] = {("tables", table)}
+        for name, ends in self.ends:
+            if ends.receivers == table:
+                found.add(("relations", name, "at_receivers"))
+            if ends.senders == table:
+                found.add(("relations", name, "at_senders"))
+        return frozenset(found)
 
     def with_table(self, **changes: Any) -> Shard:
         """The shard with other arrays of its only table."""

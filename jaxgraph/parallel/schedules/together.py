@@ -258,5 +258,6 @@ def propagate_together(calls: Sequence[Call]) -> list[Pytree]:
         tuple(each.receiver for each in inputs),
         tuple(each.edge for each in inputs),
     )
-    given: Any = [tuple(getattr(c, name) for c in calls) for name in ("message", "reducer")]
-    return [*propagate_by(Together(schedules, shared.trees), *given, joined)]
+    messages: Any = tuple(call.message for call in calls)
+    reducers: Any = tuple(call.reducer for call in calls)
+    return [*propagate_by(Together(schedules, shared.trees), messages, reducers, joined)]
