@@ -71,17 +71,18 @@ class Layer(nnx.Module):
             else None
         )
 
-    def skip(self, shard: Shard, x: Features) -> jax.Array | None:
+    def skip(self, step: Any, x: Features) -> jax.Array | None:
         """The residual connection's term of the output, [rows, out_features], or None."""
         if not self.has_residual:
             return None
         if self.residual is not None:
-            return self.residual(shard, plain_features(x))
+            return self.residual(step.receivers, step.own_rows(plain_features(x)))
         # Columns are gathered into rows here alone: they are as narrow as the layer's output.
         plain = plain_features(x)
         if isinstance(plain, FeatureColumns) and not isinstance(plain.values, SparseFeatures):
-            plain = shard.to_nodes(plain)
-        return shard.mask_rows(require_rows(plain, "a residual connection"))
+            plain = step.to_nodes(plain)
+        rows = step.own_rows(require_rows(plain, "a residual connection"))
+        return step.receivers.mask_rows(rows)
 
 
 def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Array]]:

@@ -145,7 +145,7 @@ def policies_for(
         ]
     last = len(declared) - 1
     of_pass: dict[str, Any] = {
-        "num_parts": shard.manifest.num_parts,
+        "num_parts": shard.exchange.num_parts,
         "is_16_bits": _is_16_bits(x, dtype),
         "train": train,
         "drops": drops,

@@ -109,6 +109,20 @@ class NodeTable:
         assert self.degrees is not None
         return self.degrees
 
+    @property
+    def senders(self) -> NodeTable:
+        """The table itself, for layers that read rows alone."""
+        return self
+
+    @property
+    def receivers(self) -> NodeTable:
+        """The table itself, for layers that read rows alone."""
+        return self
+
+    def own_rows(self, values: Any) -> Any:
+        """`values`: senders and receivers are the same nodes."""
+        return values
+
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""
         return masked_rows(self, values)
