@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxgraph.graph_arrays import check_finite, checked_categories
-from jaxgraph.layout.block_tables import BlockTables, block_tables
+from jaxgraph.layout.block_tables import BlockSizes, BlockTables, block_tables
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
@@ -62,6 +62,7 @@ def bipartite(
     receiver_degree: Any = None,
     receivers_first: bool = False,
     implementation: str | None = None,
+    pad_to: BlockSizes | None = None,
 ) -> Bipartite:
     """Makes a neighbourhood of edges in COO form; call it outside of compiled functions.
 
@@ -81,6 +82,9 @@ def bipartite(
       receivers_first: whether the receivers are the first senders, as in a sample of neighbours.
         Layers then add a self-loop to a receiver without one; in other blocks they add none.
       implementation: "mosaic_gpu", "cpu" or "xla"; None: the fastest that can be used.
+      pad_to: sizes that all shapes follow from, so that one compiled program runs on all blocks of
+        these sizes; layers then take rows [num_senders, ...] of them. None: as large as the edges
+        need.
 
     Returns:
       The neighbourhood, on JAX's default device.
@@ -109,6 +113,8 @@ def bipartite(
         )
     given = {"edges": edges, "edge_weight": edge_weight, "edge_type": edge_type}
     data = {name: _edge_data(name, x, len(senders)) for name, x in given.items() if x is not None}
+    if pad_to is not None:
+        _check_room(pad_to, num_senders, num_receivers, len(senders))
     implementation = usable_implementation(implementation, jax.devices()[0])
     loops = np.zeros(max(num_senders, num_receivers), bool)
     if receivers_first:
@@ -129,18 +135,25 @@ def bipartite(
         numbers = np.arange(size)
         if ids is not None:
             numbers = _integers(f"{end}_ids", ids, size, LARGEST + 1)
-        weighted = None if degree is None else jnp.asarray(degree)
+        room = 0 if pad_to is None else getattr(pad_to, f"num_{end}s") - size
+
+        def padded(values: Any) -> Any:
+            return None if values is None else jnp.pad(jnp.asarray(values), (0, room))
+
         return NodeTable(
-            jnp.asarray(numbers.astype(np.int32)),
-            jnp.ones(size, bool),
-            Degrees(entering, jnp.asarray(loops[:size]), weighted),
-            has_padding=False,
+            padded(numbers.astype(np.int32)),
+            padded(np.ones(size, bool)),
+            Degrees(padded(entering), padded(loops[:size]), padded(degree)),
+            has_padding=pad_to is not None,
             implementation=implementation,
         )
 
     of_senders = table(senders, num_senders, sender_ids, sender_degree, "sender")
     of_receivers = table(receivers, num_receivers, receiver_ids, receiver_degree, "receiver")
-    tables = block_tables(senders, receivers, num_senders, num_receivers)
+    rows = num_senders, num_receivers
+    if pad_to is not None:
+        rows = pad_to.num_senders, pad_to.num_receivers
+    tables = block_tables(senders, receivers, *rows, pad_to)
     slots: dict[str, Any] = {name: jnp.asarray(x[tables.edge_of_slot]) for name, x in data.items()}
     assert of_receivers.degrees is not None
     arrays = EdgeArrays(
@@ -180,6 +193,18 @@ def _orientation(tables: Mapping[str, np.ndarray]) -> Orientation:
     arrays: dict[str, Any] = {name: jnp.asarray(values) for name, values in tables.items()}
     arrays.setdefault("edge_ids", None)
     return Orientation(**arrays)
+
+
+def _check_room(sizes: Any, num_senders: int, num_receivers: int, num_edges: int) -> None:
+    if not isinstance(sizes, BlockSizes):
+        raise ValueError(f"pad_to is {sizes!r}; expected jaxgraph.parallel.BlockSizes(...)")
+    given = {"num_senders": num_senders, "num_receivers": num_receivers, "num_edges": num_edges}
+    for name, size in given.items():
+        if size > getattr(sizes, name):
+            raise ValueError(
+                f"pad_to has room for {name}={getattr(sizes, name)}, and the block has {size}; "
+                "expected sizes that hold the largest block"
+            )
 
 
 def _check_size(name: str, size: Any) -> None:
