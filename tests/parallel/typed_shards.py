@@ -143,7 +143,7 @@ def _tabulated(
     own, counts = incoming(some.ends), pair_counts([rows.pointers for rows in halos])
     receivers = [each.by_receiver for each in own]
     size = max(len(of_senders.part), len(of_receivers.part))
-    graph = Graph(*some.ends.astype(np.int32), size)
+    graph = Graph(some.ends[0].astype(np.int32), some.ends[1].astype(np.int32), size)
     by_part = of_receivers.part[some.ends[1]]
     edge_ptr = np.cumsum([0, *np.bincount(by_part, minlength=num_parts)])
     order = dataclasses.replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,9 @@ from jaxgraph.parallel.streaming.graph import PartOnDevice, StreamedGraph, nothi
 from jaxgraph.parallel.streaming.part import StreamedPart
 from jaxgraph.parallel.streaming.programs import Executables, Spread, Summed, Waiting, spread_type
 
-if TYPE_CHECKING:
-    from jaxgraph.parallel.streaming.execution import Run
-
 Pytree = Any
+Run = Any
+"""A `jaxgraph.parallel.streaming.execution.Run`, which calls the methods of this module."""
 Loads = Iterator[Callable[[], Any]]
 Folded = tuple[PartOnDevice, Reducer, Inputs, Pytree]
 """A part, reducer and inputs of an aggregation, and the state into which messages were folded."""
