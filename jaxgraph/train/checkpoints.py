@@ -90,7 +90,7 @@ class DamagedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Resumed:
-    """A run that was read from a checkpoint.
+    """A run that was read from a checkpoint; without one, it begins.
 
     Attributes:
       path: the checkpoint.
@@ -99,15 +99,15 @@ class Resumed:
       samples: measured times of layers.
     """
 
-    path: Path
-    state: FitState
-    records: tuple[EpochRecord, ...]
-    samples: list[dict[str, Any]]
+    path: Path | None = None
+    state: FitState | None = None
+    records: tuple[EpochRecord, ...] = ()
+    samples: Sequence[dict[str, Any]] = ()
 
     @property
     def epoch(self) -> int:
         """Number of the last epoch."""
-        return int(self.state.epoch)
+        return 0 if self.state is None else int(self.state.epoch)
 
 
 class Saving:
@@ -115,7 +115,7 @@ class Saving:
 
     Args:
       request: what the caller asked for; None: nothing is saved.
-      resumed: the checkpoint that the run continues, or None.
+      resumed: the checkpoint that the run continues.
       digests: what must be the same where the run is resumed, by name.
 
     Attributes:
@@ -130,17 +130,12 @@ class Saving:
         resumed: Resumed | None = None,
         digests: Mapping[str, str] | None = None,
     ) -> None:
-        self.resumed, self._request, self._digests = resumed, request, digests
-        self.last = None if resumed is None else resumed.path
-        self._epoch = 0 if resumed is None else resumed.epoch
+        self.resumed = Resumed() if resumed is None else resumed
+        self._request, self._digests = request, digests
+        self.last, self._epoch = self.resumed.path, self.resumed.epoch
         is_first = request is not None and jax.process_index() == 0
         self._thread = ThreadPoolExecutor(1, "checkpoints") if is_first else None
         self._pending: Future[Path] | None = None
-
-    @property
-    def earlier(self) -> tuple[EpochRecord, ...]:
-        """The records of the epochs before the run was resumed."""
-        return () if self.resumed is None else self.resumed.records
 
     def due(self, epoch: int) -> bool:
         """True where the run is to be saved after an epoch."""
@@ -169,11 +164,11 @@ class Saving:
         if self._thread is None:
             self.last = path
             return
-        records = (*self.earlier, *records)
+        records = (*self.resumed.records, *records)
         head = {
             "format": FORMAT,
             "epoch": epoch,
-            "keeps_best": state.best_params is not None,
+            "keeps_best": True,  # of this format, whose other kind no run writes
             "leaves": described(state),
             "identity": self._digests,
             "samples": [dataclasses.asdict(sample) for sample in samples],
@@ -331,7 +326,7 @@ def _read(
             f"{path} is of another run, which differs in {identity.listed(others)}; give what that "
             "run was begun with, or take another folder"
         )
-    target = abstract_fit_state(model, optimizer, restore_best=head["keeps_best"])
+    target = abstract_fit_state(model, optimizer)
     check_leaves(head["leaves"], target, str(path))
     return data
 
@@ -342,7 +337,7 @@ def _resumed(
     """The run that a checkpoint holds, in every process."""
     text, _, arrays = data.partition(b"\n")
     head = json.loads(text)
-    target = abstract_fit_state(model, optimizer, restore_best=head["keeps_best"])
+    target = abstract_fit_state(model, optimizer)
     leaves, first = [], 0
     for leaf in jax.tree.leaves(target):
         flat = np.frombuffer(arrays, leaf.dtype, leaf.size, first)

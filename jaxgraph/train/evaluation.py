@@ -12,24 +12,16 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxgraph.parallel import ShardedGraph, gather_rows, spmd
-from jaxgraph.parallel.spmd import in_order
-from jaxgraph.parallel.streaming.graph import StreamedGraph
-from jaxgraph.train.arguments import check_model, checked_graph, checked_graphs, checked_task
-from jaxgraph.train.latest_programs import LatestPrograms
-from jaxgraph.train.objective import Split, rows_of_model, split_model, split_sums
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.train.arguments import checked_graph, checked_graphs, checked_task
+from jaxgraph.train.objective import split_model
+from jaxgraph.train.passes import outputs_of, passes_over
 from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
-from jaxgraph.train.streamed import evaluation_function, streamed_outputs
 from jaxgraph.train.task import SPLITS, Sums, Task
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
-
-
-def evaluation_sums(split: Split, sharded: ShardedGraph, task: Task) -> dict[str, Sums]:
-    """A task's sums for every split of a graph, in one inference pass of a placed model."""
-    return spmd(lambda split, shard: split_sums(split, shard, task))(split, sharded)
 
 
 def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
@@ -69,15 +61,9 @@ def evaluate(
       ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
     """
     task = checked_task(task)
-    graphs = checked_graphs(sharded, task)
-    check_model(model, graphs)
+    graphs = checked_graphs(model, sharded, task)
     split = place_variables(split_model(model), graphs[0])
-    sums = [
-        evaluation_function(graph, split, task)(*split[1:])
-        if isinstance(graph, StreamedGraph)
-        else _evaluation_sums(split, graph, task)
-        for graph in graphs
-    ]
+    sums = [passes_over(graph).sums(split, task) for graph in graphs]
     return as_numbers(jax.device_get(_metrics(sums, task)))
 
 
@@ -103,12 +89,8 @@ def predict(model: nnx.Module, sharded: Graph | ShardedGraph) -> np.ndarray:
     Raises:
       ValueError: an argument is of the wrong kind, or the model does not fit the graph.
     """
-    sharded = checked_graph(sharded)
-    check_model(model, (sharded,))
-    split = place_variables(split_model(model), sharded)
-    if isinstance(sharded, StreamedGraph):
-        return in_order(*streamed_outputs(sharded, split), sharded.num_nodes)
-    return gather_rows(_outputs(split, sharded), sharded)
+    sharded = checked_graph(model, sharded)
+    return passes_over(sharded).outputs(place_variables(split_model(model), sharded))
 
 
 def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Compiled:
@@ -124,17 +106,8 @@ def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Co
     Raises:
       ValueError: an argument is of the wrong kind, or the model does not fit the graph.
     """
-    sharded = checked_graph(sharded, abstract=True)
-    check_model(model, (sharded,))
-    return _outputs.lower(abstract_variables(split_model(model), sharded), sharded).compile()
-
-
-@LatestPrograms
-def _outputs(split: Split, sharded: ShardedGraph) -> jax.Array:
-    return spmd(rows_of_model, outputs="rows")(split, sharded)
-
-
-_evaluation_sums = LatestPrograms(evaluation_sums, static_argnums=(2,))
+    sharded = checked_graph(model, sharded, abstract=True)
+    return outputs_of.lower(abstract_variables(split_model(model), sharded), sharded).compile()
 
 
 @partial(jax.jit, static_argnames="task")

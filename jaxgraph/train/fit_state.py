@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxgraph.kinds import kind_of
 from jaxgraph.parallel import ShardedGraph, gather_rows, place_rows
 from jaxgraph.train.arguments import check_model, check_optimizer
-from jaxgraph.train.epoch import Kept
+from jaxgraph.train.epoch import Held, Kept
 from jaxgraph.train.objective import split_model
 from jaxgraph.train.state import TrainState, replicate, shardings
 from pallas_kernels.pytrees import pytree
@@ -38,8 +37,7 @@ class FitState:
       statistics: the other variables of the model after the last epoch.
       optimizer_state: the optimizer's state after the last epoch.
       best_params, best_statistics: those of the lowest validation loss, or without validation nodes
-        of the last epoch; None with `restore_best=False`. With `eval_params` of `fit` they are the
-        evaluated parameters.
+        of the last epoch. With `eval_params` of `fit` they are the evaluated parameters.
       best_val_loss: float scalar, the lowest so far; infinite before the first epoch.
       key_data: uint32 [words], `jax.random.key_data` of the run's random key.
       epoch: int32 scalar, the number of completed epochs.
@@ -49,8 +47,8 @@ class FitState:
     params: nnx.State
     statistics: nnx.State
     optimizer_state: Pytree
-    best_params: nnx.State | None
-    best_statistics: nnx.State | None
+    best_params: nnx.State
+    best_statistics: nnx.State
     best_val_loss: np.ndarray
     key_data: np.ndarray
     epoch: np.ndarray
@@ -66,24 +64,16 @@ class FitState:
 
     @property
     def learned(self) -> tuple[nnx.State, nnx.State]:
-        """The parameters and statistics that `fit` leaves in the model.
-
-        With `eval_params` and `restore_best=False`, `fit` leaves `eval_params` of these instead.
-        """
-        if self.best_params is None or self.best_statistics is None:
-            return self.params, self.statistics
+        """The parameters and statistics that `fit` leaves in the model."""
         return self.best_params, self.best_statistics
 
 
-def abstract_fit_state(
-    model: nnx.Module, optimizer: optax.GradientTransformation, *, restore_best: bool = True
-) -> FitState:
+def abstract_fit_state(model: nnx.Module, optimizer: optax.GradientTransformation) -> FitState:
     """Describes the state of `fit` with a model and an optimizer; computes nothing.
 
     Args:
       model: the model.
       optimizer: a transformation of optax.
-      restore_best: as for `fit`.
 
     Returns:
       The target for Orbax to restore into: NumPy arrays of the right shapes and types, which repeat
@@ -103,8 +93,8 @@ def abstract_fit_state(
         params=params,
         statistics=statistics,
         optimizer_state=jax.eval_shape(optimizer.init, params),
-        best_params=params if restore_best else None,
-        best_statistics=statistics if restore_best else None,
+        best_params=params,
+        best_statistics=statistics,
         best_val_loss=val_loss,
         key_data=key_data,
         epoch=number,
@@ -120,13 +110,6 @@ def checked_fit_state(state: Any, expected: FitState) -> FitState:
             f"state is {kind_of(state)}; expected a jaxgraph.train.FitState, the `state` of the "
             "History that fit returned. A checkpoint of Orbax is restored into the target "
             "jaxgraph.train.abstract_fit_state(model, optimizer)"
-        )
-    if expected.best_params is None:
-        state = dataclasses.replace(state, best_params=None, best_statistics=None)
-    elif state.best_params is None or state.best_statistics is None:
-        raise ValueError(
-            "the state holds no best parameters, since its run had restore_best=False; continue "
-            "it with restore_best=False"
         )
     check_leaves(described(state), expected)
     return jax.tree.unflatten(jax.tree.structure(expected), jax.tree.leaves(state))
@@ -153,24 +136,33 @@ def described(state: FitState) -> dict[str, str]:
     }
 
 
-def place_fit_state(
-    state: FitState, abstract: TrainState, sharded: ShardedGraph
-) -> tuple[TrainState, Kept, jax.Array]:
+def place_fit_state(state: FitState, abstract: TrainState, sharded: ShardedGraph) -> Held:
     """Places a state on the mesh of a graph."""
     last = TrainState(state.params, state.statistics, state.optimizer_state)
-    placed = _on_mesh(last, abstract, sharded)
-    params, statistics = placed.params, placed.statistics
-    if state.best_params is not None:
-        best = (state.best_params, state.best_statistics)
-        params, statistics = _on_mesh(best, (abstract.params, abstract.statistics), sharded)
+    likes = (abstract.params, abstract.statistics)
+    params, statistics = _on_mesh(state.learned, likes, sharded)
     kept = Kept(params, statistics, replicate(state.best_val_loss, sharded))
     words = replicate(state.key_data, sharded)
     key = jax.jit(jax.random.wrap_key_data, out_shardings=words.sharding)(words)
-    return placed, kept, key
+    return Held(_on_mesh(last, abstract, sharded), kept, key)
 
 
-def collected(placed: FitState, expected: FitState, sharded: ShardedGraph) -> FitState:
-    """Copies a placed state to the host, with rows of nodes in the graph's order."""
+def collected(
+    held: Held, epoch: int, best_epoch: int, expected: FitState, sharded: ShardedGraph
+) -> FitState:
+    """Copies a run to the host, with rows of nodes in the graph's order; alike in all processes."""
+    state, kept, key = held
+    placed = FitState(
+        params=state.params,
+        statistics=state.statistics,
+        optimizer_state=state.optimizer_state,
+        best_params=kept.params,
+        best_statistics=kept.statistics,
+        best_val_loss=kept.val_loss,  # pyright: ignore[reportArgumentType]
+        key_data=jax.device_get(jax.random.key_data(key)),
+        epoch=np.asarray(epoch, np.int32),
+        best_epoch=np.asarray(best_epoch, np.int32),
+    )
     leaves = [
         gather_rows(leaf, sharded) if _is_split(sharding) else leaf
         for leaf, sharding in zip(

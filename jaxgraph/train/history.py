@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -224,10 +223,6 @@ class History:
         if self.measured is not None:
             contents["measured"] = self.measured.to_dict()
         return without_nan(contents)
-
-    def to_json(self) -> str:
-        """Returns `to_dict` as JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
 
 class TrainingInterrupted(KeyboardInterrupt):

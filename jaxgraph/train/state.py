@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph, place_rows
 from jaxgraph.parallel.spmd import rows_prefix
-from jaxgraph.train.arguments import check_model, check_optimizer, checked_graph
+from jaxgraph.train.arguments import check_optimizer, checked_graph
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import Split, split_model
 from jaxgraph.train.optimizers import Optimizer, comparable
@@ -56,8 +56,7 @@ def initial_state(
     Raises:
       ValueError: an argument is of the wrong kind.
     """
-    sharded = checked_graph(sharded)
-    check_model(model, (sharded,))
+    sharded = checked_graph(model, sharded)
     check_optimizer(optimizer, model)
     _, params, statistics = place_variables(split_model(model), sharded)
     optimizer_state = _fresh(comparable(optimizer))(params, sharded)

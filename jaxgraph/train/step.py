@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,18 +10,11 @@ import optax
 from flax import nnx
 
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.parallel.spmd import collect_rows
-from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.seeds import checked_seed
-from jaxgraph.train.arguments import (
-    check_model,
-    check_optimizer,
-    checked_graph,
-    checked_task,
-)
-from jaxgraph.train.latest_programs import LatestPrograms
+from jaxgraph.train.arguments import check_optimizer, checked_graph, checked_task
 from jaxgraph.train.objective import Split, gradients, split_model
 from jaxgraph.train.optimizers import EvalParams, Optimizer, comparable
+from jaxgraph.train.passes import passes_over
 from jaxgraph.train.state import (
     TrainState,
     abstract_state,
@@ -30,7 +22,6 @@ from jaxgraph.train.state import (
     random_key,
     shardings,
 )
-from jaxgraph.train.streamed import streamed_gradient
 from jaxgraph.train.task import Sums, Task
 
 
@@ -137,8 +128,7 @@ def trace_train_step(
 ) -> tuple[jax.stages.Traced, tuple[TrainState, ShardedGraph, jax.Array]]:
     """Traces a training step without compiling it: what `compile_train_step` compiles."""
     task = checked_task(task)
-    sharded = checked_graph(sharded, task, abstract=True, train=True)
-    check_model(model, (sharded,))
+    sharded = checked_graph(model, sharded, task, abstract=True, train=True)
     check_optimizer(optimizer, model)
     learner = make_learner(model, optimizer, task)
 
@@ -191,18 +181,7 @@ def loss_and_grad(
       ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
     """
     task = checked_task(task)
-    sharded = checked_graph(sharded, task, train=True)
-    check_model(model, (sharded,))
+    sharded = checked_graph(model, sharded, task, train=True)
     key = random_key(checked_seed("seed", seed), sharded)
     split = place_variables(split_model(model), sharded)
-    if isinstance(sharded, StreamedGraph):
-        loss, *_, grads = streamed_gradient(sharded, split, key, task, bool(train))
-        return loss, grads
-    loss, grads = _loss_and_grad(split, sharded, key, task, bool(train))
-    return loss, collect_rows(grads, sharded)
-
-
-@partial(LatestPrograms, static_argnums=(3, 4))
-def _loss_and_grad(*arguments: Any) -> tuple[jax.Array, nnx.State]:
-    loss, _, _, grads = gradients(*arguments)
-    return loss, grads
+    return passes_over(sharded).loss_and_grad(split, key, task, bool(train))
