@@ -20,7 +20,7 @@ from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
 from jaxgraph.parallel.whole_graph import sharded_on_one
 from jaxgraph.train.classification import NodeClassification
-from jaxgraph.train.optimizers import EvalParams
+from jaxgraph.train.identity import EvalParams
 from jaxgraph.train.task import Task
 
 _ORDER = (

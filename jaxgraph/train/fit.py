@@ -14,7 +14,6 @@ from flax import nnx
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.seeds import checked_seed
-from jaxgraph.train import identity
 from jaxgraph.train.agreement import check_alike
 from jaxgraph.train.arguments import (
     check_eval_params,
@@ -26,8 +25,8 @@ from jaxgraph.train.arguments import (
 from jaxgraph.train.checkpoints import Checkpoints, saving_of
 from jaxgraph.train.fit_state import FitState, abstract_fit_state, checked_fit_state
 from jaxgraph.train.history import EpochRecord, History
+from jaxgraph.train.identity import EvalParams, of_process
 from jaxgraph.train.measured import Measuring, Watch
-from jaxgraph.train.optimizers import EvalParams
 from jaxgraph.train.run import Run
 from jaxgraph.train.state import random_key
 from jaxgraph.train.step import make_learner
@@ -174,7 +173,7 @@ def fit(
     if jax.process_count() > 1:
         options["state"] = jax.tree.leaves(state)
         options["checkpoint"] = checkpoint and (checkpoint.every, checkpoint.keep)
-        entries = identity.of_process(model, optimizer, task, graphs, options)
+        entries = of_process(model, optimizer, task, graphs, options)
         check_alike(entries, "Call fit with the same arguments in all processes")
     learner = make_learner(model, optimizer, task, eval_params)
     with saving_of(checkpoint, model, optimizer, task, graphs) as saving:

@@ -15,9 +15,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxgraph.parallel import ShardedGraph, place_rows
 from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.arguments import check_optimizer, checked_graph
+from jaxgraph.train.identity import Optimizer, comparable
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import Split, split_model
-from jaxgraph.train.optimizers import Optimizer, comparable
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any

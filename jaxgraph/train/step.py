@@ -12,8 +12,8 @@ from flax import nnx
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.arguments import check_optimizer, checked_graph, checked_task
+from jaxgraph.train.identity import EvalParams, Optimizer, comparable
 from jaxgraph.train.objective import Split, gradients, split_model
-from jaxgraph.train.optimizers import EvalParams, Optimizer, comparable
 from jaxgraph.train.passes import passes_over
 from jaxgraph.train.state import (
     TrainState,
