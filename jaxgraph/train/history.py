@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from jaxgraph.run_log import plain
+
 if TYPE_CHECKING:
     from jaxgraph.parallel.streaming.rehearsal import Needs
     from jaxgraph.partition import Partition
@@ -222,7 +224,7 @@ class History:
             contents["needs"] = dataclasses.asdict(self.needs)
         if self.measured is not None:
             contents["measured"] = self.measured.to_dict()
-        return without_nan(contents)
+        return plain(contents)
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -262,12 +264,3 @@ class DivergenceError(FloatingPointError):
         )
         self.loss = loss
         self.history = history
-
-
-def without_nan(value: Any) -> Any:
-    """Returns dicts and lists of numbers for JSON, with None for NaN and infinity."""
-    if isinstance(value, dict):
-        return {name: without_nan(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
