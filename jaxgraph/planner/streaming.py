@@ -19,7 +19,8 @@ from jaxgraph.parallel.streaming.graph import StreamedGraph, outlined_graph
 from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.partition import Partition, partition
 from jaxgraph.train.arguments import check_optimizer, checked_graph, checked_task
-from jaxgraph.train.epoch import StreamedEpoch, abstract_held
+from jaxgraph.train.epoch import StreamedEpoch
+from jaxgraph.train.fit_state import abstract_held
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 

@@ -6,62 +6,32 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.rehearsal import Needs, total_bytes
-from jaxgraph.train.evaluation import add_sums
-from jaxgraph.train.latest_programs import LatestPrograms
-from jaxgraph.train.objective import sums_of_splits
-from jaxgraph.train.passes import StreamedPasses
-from jaxgraph.train.state import (
+from jaxgraph.train.fit_state import (
     LEARNERS,
+    Held,
+    Kept,
     TrainState,
-    abstract_state,
     as_shape,
     replicate,
     replicated_shape,
     shardings,
 )
+from jaxgraph.train.latest_programs import LatestPrograms
+from jaxgraph.train.objective import sums_of_splits
+from jaxgraph.train.passes import StreamedPasses, add_sums
 from jaxgraph.train.step import Learner, train_step, updated
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
-
-
-@pytree
-class Kept:
-    """The variables that training leaves in the model if it ends now, and their loss.
-
-    Attributes:
-      params, statistics: of the best epoch so far.
-      val_loss: the lowest so far, infinite before the first epoch.
-    """
-
-    params: nnx.State
-    statistics: nnx.State
-    val_loss: jax.Array
-
-
-class Held(NamedTuple):
-    """What the devices hold between two epochs.
-
-    Attributes:
-      state: the state after the last step.
-      kept: the variables to leave in the model.
-      key: the run's random key.
-    """
-
-    state: TrainState
-    kept: Kept
-    key: jax.Array
 
 
 @pytree
@@ -77,22 +47,6 @@ class Outcome:
     loss: jax.Array
     metrics: Mapping[str, Mapping[str, jax.Array]]
     is_best: jax.Array
-
-
-def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
-    """The variables that are kept before the first epoch, with an infinite loss."""
-    val_loss = replicate(np.asarray(np.inf, jnp.result_type(float)), sharded)
-    return Kept(state.params, state.statistics, val_loss)
-
-
-def abstract_held(
-    model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph
-) -> Held:
-    """What is held before the first epoch, as shapes with shardings."""
-    state = abstract_state(model, optimizer, sharded)
-    val_loss = replicated_shape(jnp.result_type(float), sharded)
-    key: Any = replicated_shape(jax.eval_shape(lambda: jax.random.key(0)).dtype, sharded)
-    return Held(state, Kept(state.params, state.statistics, val_loss), key)
 
 
 def epoch_on(learner: Learner, graphs: tuple[ShardedGraph, ...]) -> EpochProgram:

@@ -23,12 +23,16 @@ from jaxgraph.train.arguments import (
     checked_task,
 )
 from jaxgraph.train.checkpoints import Checkpoints, saving_of
-from jaxgraph.train.fit_state import FitState, abstract_fit_state, checked_fit_state
+from jaxgraph.train.fit_state import (
+    FitState,
+    abstract_fit_state,
+    checked_fit_state,
+    random_key,
+)
 from jaxgraph.train.history import EpochRecord, History
 from jaxgraph.train.identity import EvalParams, of_process
 from jaxgraph.train.measured import Measuring, Watch
 from jaxgraph.train.run import Run
-from jaxgraph.train.state import random_key
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 

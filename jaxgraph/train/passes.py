@@ -1,10 +1,15 @@
-"""The passes of a model over a graph: on the devices that hold it, or part by part."""
+"""The passes of a model over a graph, and what they find: loss, gradient, metrics and outputs.
+
+A pass runs on the devices that hold the graph, or part by part where it is streamed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,16 +19,141 @@ from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
 from jaxgraph.parallel.spmd import collect_rows, in_order
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
+from jaxgraph.seeds import checked_seed
+from jaxgraph.train.arguments import checked_graph, checked_graphs, checked_task
+from jaxgraph.train.fit_state import abstract_variables, place_variables, random_key
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import (
     Split,
     gradients,
     objective,
     rows_of_model,
+    split_model,
     split_sums,
     sums_of_splits,
 )
-from jaxgraph.train.task import Sums, Task
+from jaxgraph.train.regression import Moments
+from jaxgraph.train.task import SPLITS, Sums, Task
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
+
+
+def loss_and_grad(
+    model: nnx.Module,
+    sharded: ShardedGraph,
+    *,
+    seed: int = 0,
+    train: bool = False,
+    task: Task | None = None,
+) -> tuple[jax.Array, nnx.State]:
+    """Computes the training loss of a model and its gradient; the model does not change.
+
+    Args:
+      model: a module called as `model(shard, x, key=key, train=train)`.
+      sharded: the graph.
+      seed: seed of the random key, `jax.random.key(seed)`, from 0 to 2**32 - 1.
+      train: whether dropout is on and BatchNorm normalises by this graph.
+      task: the task that defines the loss; None: `NodeClassification()`.
+
+    Returns:
+      The loss, a scalar, and the gradient, a pytree of the parameters; rows of a `NodeEmbedding`
+      are in the graph's order.
+
+    Raises:
+      ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
+    """
+    task = checked_task(task)
+    sharded = checked_graph(model, sharded, task, train=True)
+    key = random_key(checked_seed("seed", seed), sharded)
+    split = place_variables(split_model(model), sharded)
+    return passes_over(sharded).loss_and_grad(split, key, task, bool(train))
+
+
+def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
+    """Adds up the sums of several graphs, split by split."""
+    splits = dict.fromkeys(split for of_graph in sums for split in of_graph)
+
+    def added(*parts: Any) -> Any:
+        return functools.reduce(operator.add, parts)
+
+    def is_whole(part: Any) -> bool:
+        return isinstance(part, Moments)
+
+    return {
+        split: jax.tree.map(added, *(s[split] for s in sums if split in s), is_leaf=is_whole)
+        for split in splits
+    }
+
+
+def evaluate(
+    model: nnx.Module,
+    sharded: Graph | ShardedGraph | Sequence[Graph | ShardedGraph],
+    *,
+    task: Task | None = None,
+) -> dict[str, dict[str, float]]:
+    """Computes loss and metrics of a model on the splits of a graph, without dropout.
+
+    Args:
+      model: a module called as `model(shard, x, key=None, train=False)`.
+      sharded: the graph, or several for metrics over all of them; a `Graph` is sharded over one
+        device.
+      task: the task to measure; None: `NodeClassification()`.
+
+    Returns:
+      Metrics by name for each of "train", "val" and "test" with a mask.
+
+    Raises:
+      ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
+    """
+    task = checked_task(task)
+    graphs = checked_graphs(model, sharded, task)
+    split = place_variables(split_model(model), graphs[0])
+    sums = [passes_over(graph).sums(split, task) for graph in graphs]
+    return as_numbers(jax.device_get(_metrics(sums, task)))
+
+
+def as_numbers(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Converts metrics on the host to Python numbers, with splits in their usual order."""
+    return {
+        split: {name: float(value) for name, value in metrics[split].items()}
+        for split in SPLITS
+        if split in metrics
+    }
+
+
+def predict(model: nnx.Module, sharded: Graph | ShardedGraph) -> np.ndarray:
+    """Computes the outputs of a model for every node, without dropout.
+
+    Args:
+      model: a module called as `model(shard, x, key=None, train=False)`, returning [rows, out].
+      sharded: the graph.
+
+    Returns:
+      float [num_nodes, out] in the order of the graph, in every process.
+
+    Raises:
+      ValueError: an argument is of the wrong kind, or the model does not fit the graph.
+    """
+    sharded = checked_graph(model, sharded)
+    return passes_over(sharded).outputs(place_variables(split_model(model), sharded))
+
+
+def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Compiled:
+    """Compiles the program of `predict`, without running it or reading data.
+
+    Args:
+      model: a module called as `model(shard, x, key=None, train=False)`, returning [rows, out].
+      sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`.
+
+    Returns:
+      The compiled program, for `jaxgraph.analysis.traffic` and its own `memory_analysis()`.
+
+    Raises:
+      ValueError: an argument is of the wrong kind, or the model does not fit the graph.
+    """
+    sharded = checked_graph(model, sharded, abstract=True)
+    return outputs_of.lower(abstract_variables(split_model(model), sharded), sharded).compile()
 
 
 def passes_over(graph: ShardedGraph) -> Passes:
@@ -143,3 +273,8 @@ _sums = LatestPrograms(sums_of_splits, static_argnums=(2,))
 def _loss_and_grad(*arguments: Any) -> tuple[jax.Array, nnx.State]:
     loss, _, _, grads = gradients(*arguments)
     return loss, grads
+
+
+@partial(jax.jit, static_argnames="task")
+def _metrics(sums: list[Mapping[str, Sums]], task: Task) -> dict[str, Mapping[str, jax.Array]]:
+    return {split: task.metrics(values) for split, values in add_sums(sums).items()}

@@ -22,20 +22,23 @@ from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.aggregates import StreamedAggregate, with_aggregates
 from jaxgraph.train.agreement import ElsewhereInterrupted, preempted, together
 from jaxgraph.train.checkpoints import Saving
-from jaxgraph.train.epoch import (
-    EpochProgram,
+from jaxgraph.train.epoch import EpochProgram, Outcome, StreamedEpoch, epoch_on
+from jaxgraph.train.fit_state import (
+    FitState,
     Held,
-    Outcome,
-    StreamedEpoch,
     abstract_held,
-    epoch_on,
+    abstract_state,
+    as_shape,
+    collected,
     first_kept,
+    initial_state,
+    place_fit_state,
+    random_key,
+    restore,
 )
-from jaxgraph.train.evaluation import as_numbers
-from jaxgraph.train.fit_state import FitState, collected, place_fit_state
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.measured import Watch
-from jaxgraph.train.state import abstract_state, as_shape, initial_state, random_key, restore
+from jaxgraph.train.passes import as_numbers
 from jaxgraph.train.step import Learner, make_learner
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import optax
 import pytest
 
 from jaxgraph.train import NodeClassification, initial_state
-from jaxgraph.train.epoch import choose, first_kept
+from jaxgraph.train.epoch import choose
+from jaxgraph.train.fit_state import first_kept
 from jaxgraph.train.step import make_learner
 from tests.train.small_model import SmallNet, on_devices, small_graph
 
