@@ -31,7 +31,6 @@ from jaxgraph.train.fit_state import (
 )
 from jaxgraph.train.history import EpochRecord, History
 from jaxgraph.train.identity import EvalParams, of_process
-from jaxgraph.train.measured import Measuring, Watch
 from jaxgraph.train.run import Run
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
@@ -146,9 +145,13 @@ def fit(
     """
     limit = None if memory_limit is None else bytes_of("memory_limit", memory_limit)
     task = checked_task(task)
-    measuring = Measuring.checked(
-        *(model, sharded, source, measure_every, repartition), aggregate_once=aggregate_once
-    )
+    begin_watch = None
+    if measure_every is not None or repartition is not None:
+        # Training reaches up: the planner measures and moves it.
+        from jaxgraph.planner.cost.watch import watch_of
+
+        wanted = (source, measure_every, repartition)
+        begin_watch = watch_of(model, sharded, *wanted, aggregate_once=aggregate_once)
     graphs = checked_graphs(model, sharded, task, train=True)
     check_optimizer(optimizer, model)
     check_eval_params(eval_params, optimizer, model, graphs)
@@ -169,12 +172,14 @@ def fit(
         "plan": policy,
         "state": state,
         "checkpoint": checkpoint,
+        "source": source,
         "measure_every": measure_every,
         "repartition": repartition,
     }
     has_val = any("val" in task.splits(graph.shards) for graph in graphs)
     _check_together(options, is_streamed=graphs[0].is_streamed, has_val=has_val)
     if jax.process_count() > 1:
+        del options["source"]
         options["state"] = jax.tree.leaves(state)
         options["checkpoint"] = checkpoint and (checkpoint.every, checkpoint.keep)
         entries = of_process(model, optimizer, task, graphs, options)
@@ -201,11 +206,10 @@ def fit(
                 "(jaxgraph.planner.fewest_parts finds how many), or allow that"
             )
         watch = None
-        if measuring is not None:
+        if begin_watch is not None:
             program = progress.program
             seconds = max(time.perf_counter() - started, program.compile_seconds)
-            samples = saving.resumed.samples
-            watch = Watch(measuring, model, program.graphs[0], seconds, samples)
+            watch = begin_watch(program.graphs[0], seconds, saving.resumed.samples)
         if on_compile is not None:
             on_compile(compiled)
         begun = History((), compile_seconds, memory_plan=memory_plan, needs=needs, resumed=before)
@@ -215,7 +219,10 @@ def fit(
 def _check_together(options: dict[str, Any], *, is_streamed: bool, has_val: bool) -> None:
     """Refuses options that are right alone and contradict each other, or the graph."""
     given = {name for name, value in options.items() if value is not None}
+    measures = bool(given & {"measure_every", "repartition"})
     contradictions = {
+        "source is read by measure_every and repartition='auto' alone; give one of them, or leave "
+        "source out": "source" in given and not measures,
         "plan: not for a graph in mode 'stream', which computes every stage again; leave it out": (
             "plan" in given and is_streamed
         ),
@@ -223,7 +230,7 @@ def _check_together(options: dict[str, Any], *, is_streamed: bool, has_val: bool
         "or leave out plan": {"plan", "memory_limit"} <= given,
         "memory_limit: measurements and moves between epochs need memory of their own; leave out "
         "measure_every and repartition, or leave out memory_limit": "memory_limit" in given
-        and bool(given & {"measure_every", "repartition"}),
+        and measures,
         "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave out "
         "state, or leave out checkpoint": {"state", "checkpoint"} <= given,
         "patience needs validation nodes, and the graph has no val_mask; give Graph val_mask=..., "

@@ -37,11 +37,11 @@ from jaxgraph.train.fit_state import (
     restore,
 )
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
-from jaxgraph.train.measured import Watch
 from jaxgraph.train.passes import as_numbers
 from jaxgraph.train.step import Learner, make_learner
 
 if TYPE_CHECKING:
+    from jaxgraph.planner.cost.watch import Watch
     from jaxgraph.planner.policy_search import MemoryPlan
 
 
@@ -115,7 +115,7 @@ class Run:
 
     def within_limit(self, graphs: tuple[ShardedGraph, ...], epochs: int) -> tuple[Run, MemoryPlan]:
         """The run with the cheapest policy under which an epoch fits, and the plan."""
-        # The one place where training reaches up: the planner compiles steps of training.
+        # Training reaches up: the planner compiles its steps.
         from jaxgraph.planner.policy_search import Needed, cheapest_fitting
 
         assert self.limit is not None
