@@ -197,7 +197,9 @@ def fit(
         started = time.perf_counter()
         # Decisions for all epochs are made as in the run that is resumed.
         progress = run.begin(graphs, epochs, state, seed or 0)
-        compiled, compile_seconds = progress.compile()
+        placed = time.perf_counter()
+        compiled = progress.program.compile(progress.held)
+        compile_seconds = time.perf_counter() - placed
         needs = progress.program.needs(progress.held)
         if needs is not None and limit is not None and needs.device > limit:
             raise ValueError(

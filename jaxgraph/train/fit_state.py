@@ -224,16 +224,19 @@ def as_shape(leaf: Any, sharding: Any = None) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
-def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
-    """The variables that are kept before the first epoch, with an infinite loss."""
+def first_held(
+    model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph, seed: int
+) -> Held:
+    """What is held before the first epoch, with an infinite loss."""
+    state = initial_state(model, sharded, optimizer)
     val_loss = replicate(np.asarray(np.inf, jnp.result_type(float)), sharded)
-    return Kept(state.params, state.statistics, val_loss)
+    return Held(state, Kept(state.params, state.statistics, val_loss), random_key(seed, sharded))
 
 
 def abstract_held(
     model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph
 ) -> Held:
-    """What is held before the first epoch, as shapes with shardings."""
+    """Returns the result of `first_held` as shapes with shardings."""
     state = abstract_state(model, optimizer, sharded)
     val_loss = replicated_shape(jnp.result_type(float), sharded)
     key: Any = replicated_shape(jax.eval_shape(lambda: jax.random.key(0)).dtype, sharded)

@@ -27,13 +27,10 @@ from jaxgraph.train.fit_state import (
     FitState,
     Held,
     abstract_held,
-    abstract_state,
     as_shape,
     collected,
-    first_kept,
-    initial_state,
+    first_held,
     place_fit_state,
-    random_key,
     restore,
 )
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
@@ -62,12 +59,6 @@ class Progress:
     epoch: int = 0
     best_epoch: int = 0
     records: tuple[EpochRecord, ...] = ()
-
-    def compile(self) -> tuple[tuple[jax.stages.Compiled, ...], float]:
-        """Compiles an epoch; returns its programs and the seconds."""
-        started = time.perf_counter()
-        compiled = self.program.compile(self.held)
-        return compiled, time.perf_counter() - started
 
     def after(self, held: Held, record: EpochRecord) -> Progress:
         """The run after one more epoch."""
@@ -145,9 +136,9 @@ class Run:
             graphs = with_aggregates(self.model, graphs, epochs, self._fits)
         program, graph = epoch_on(self.learner, graphs), graphs[0]
         if state is None:
-            first = initial_state(self.model, graph, self.optimizer)
-            return Progress(program, Held(first, first_kept(first, graph), random_key(seed, graph)))
-        held = place_fit_state(state, abstract_state(self.model, self.optimizer, graph), graph)
+            return Progress(program, first_held(self.model, self.optimizer, graph, seed))
+        abstract = abstract_held(self.model, self.optimizer, graph)
+        held = place_fit_state(state, abstract.state, graph)
         return Progress(program, held, int(state.epoch), int(state.best_epoch))
 
     def _fits(self, aggregate: StreamedAggregate) -> bool:
@@ -169,7 +160,7 @@ class Run:
         """Continues on another sharded graph, for so many epochs; see `Watch.after`."""
         started = time.perf_counter()
         moved = self.begin((sharded,), epochs, self.collect(progress), 0)
-        moved.compile()
+        moved.program.compile(moved.held)
         moved = dataclasses.replace(moved, records=progress.records)
         seconds = max(time.perf_counter() - started, moved.program.compile_seconds)
         return moved, moved.program.graphs[0], seconds
