@@ -23,6 +23,7 @@ from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.identity import EvalParams
 from jaxgraph.train.task import Task
 
+_OPTIMIZER = optax.GradientTransformation
 _ORDER = (
     "The order of arguments is model, graph (a Graph, or from jaxgraph.parallel.shard), then, in "
     "training, optimizer (of optax), then all else by name"
@@ -57,10 +58,9 @@ def checked_graphs(
     train: bool = False,
 ) -> tuple[ShardedGraph, ...]:
     """Returns one sharded graph or several as a tuple, which fit the model and the task."""
-    is_one = not isinstance(sharded, Sequence) or isinstance(
-        sharded, str | optax.GradientTransformation
-    )
-    given: list[Any] = [sharded] if is_one else list(sharded)
+    # An optimizer in the place of a graph is a tuple.
+    is_many = isinstance(sharded, Sequence) and not isinstance(sharded, str | _OPTIMIZER)
+    given: list[Any] = list(sharded) if is_many else [sharded]
     graphs = [sharded_on_one(graph) if is_graph(graph) else graph for graph in given]
     for graph in graphs or [sharded]:
         if not isinstance(graph, ShardedGraph):

@@ -207,19 +207,18 @@ def saving_of(
             f"checkpoint is {kind_of(request)}; expected jaxgraph.train.Checkpoints(folder)"
         )
     digests = identity.of_run(model, optimizer, task) | graph_digest.of_graphs(graphs)
+    target = abstract_fit_state(model, optimizer)
     with ExitStack() as stack:
 
         def opened() -> bytes:
             stack.enter_context(_alone_in(request.path, resume=request.resume))
-            return _newest(request.path, lambda path: _read(path, model, optimizer, digests))
+            return _newest(request.path, lambda path: _read(path, target, digests))
 
         found = from_first(opened)
-        resumed = _resumed(found, request.path, model, optimizer) if found else None
+        resumed = _resumed(found, request.path, target) if found else None
         saving = Saving(request, resumed, digests)
-        try:
-            yield saving
-        finally:
-            saving.close()
+        stack.callback(saving.close)
+        yield saving
 
 
 @contextmanager
@@ -299,12 +298,7 @@ def _newest(folder: Path, read: Callable[[Path], bytes]) -> bytes:
     return b""
 
 
-def _read(
-    path: Path,
-    model: nnx.Module,
-    optimizer: optax.GradientTransformation,
-    digests: Mapping[str, str],
-) -> bytes:
+def _read(path: Path, target: FitState, digests: Mapping[str, str]) -> bytes:
     """The bytes of a checkpoint that is undamaged and of this run, without the checksum."""
     try:
         data, _, crc32 = path.read_bytes().rpartition(b"\n")
@@ -326,18 +320,14 @@ def _read(
             f"{path} is of another run, which differs in {identity.listed(others)}; give what that "
             "run was begun with, or take another folder"
         )
-    target = abstract_fit_state(model, optimizer)
     check_leaves(head["leaves"], target, str(path))
     return data
 
 
-def _resumed(
-    data: bytes, folder: Path, model: nnx.Module, optimizer: optax.GradientTransformation
-) -> Resumed:
+def _resumed(data: bytes, folder: Path, target: FitState) -> Resumed:
     """The run that a checkpoint holds, in every process."""
     text, _, arrays = data.partition(b"\n")
     head = json.loads(text)
-    target = abstract_fit_state(model, optimizer)
     leaves, first = [], 0
     for leaf in jax.tree.leaves(target):
         flat = np.frombuffer(arrays, leaf.dtype, leaf.size, first)
