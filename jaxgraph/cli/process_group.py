@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxgraph.cli.display import drop_output
-from jaxgraph.cli.train_options import ProcessOptions
+from jaxgraph.cli.options import ProcessOptions
 from jaxgraph.launch.heartbeat import Heartbeat
 from jaxgraph.launch.scheduler import BY_HAND, Scheduled, scheduled
 from jaxgraph.launch.signals import say

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from jaxgraph.cli import options
 from jaxgraph.cli.command import REQUIRED, Options, command_of, option
+from jaxgraph.cli.options import TrainOptions
 from jaxgraph.cli.partition import PartitionOptions
-from jaxgraph.cli.train_options import TrainOptions
 from jaxgraph.nn.layer import NORMS
 
 UNLIMITED = ("coordinator", "dataset", "memory_limit", "process_memory", "option", "weight_column")

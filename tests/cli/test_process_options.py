@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from jaxgraph.cli import launch
-from jaxgraph.cli.train_options import check_address
+from jaxgraph.cli.options import check_address
 from tests.cli.command import refused, run
 from tests.interpreter import run_alone
 

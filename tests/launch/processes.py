@@ -26,7 +26,8 @@ def note(name, text=""):
 
 SUPERVISOR = """
 import sys
-from jaxgraph.launch.supervisor import Command, supervise
+from jaxgraph.launch.child import Command
+from jaxgraph.launch.supervisor import supervise
 def write(line, is_error):
     print(line, file=sys.stderr if is_error else sys.stdout, flush=True)
 def commands(start):

@@ -104,19 +104,6 @@ def test_patience_counts_the_epochs_before(sharded: ShardedGraph) -> None:
     assert_equal(nnx.state(model), nnx.state(expected_model))
 
 
-def test_the_last_parameters_of_a_continued_run(sharded: ShardedGraph) -> None:
-    """A run that keeps the best can continue without, and not the other way round."""
-    expected = fit(SmallNet(), sharded, WILD, epochs=4, restore_best=False).state
-    kept_best = fit(SmallNet(), sharded, WILD, epochs=2).state
-    model = SmallNet()
-    history = fit(model, sharded, WILD, epochs=2, restore_best=False, state=kept_best)
-    assert_equal(history.state, expected)
-    assert expected is not None and expected.best_params is None
-    assert_equal(nnx.state(model, nnx.Param), expected.params)
-    with pytest.raises(ValueError, match="continue it with restore_best=False"):
-        fit(SmallNet(), sharded, WILD, epochs=1, state=expected)
-
-
 # ------------------------------------------------------------------ exceptions
 
 

@@ -11,8 +11,8 @@ from flax import nnx
 
 from jaxgraph.parallel.spmd import collect_rows
 from jaxgraph.train import initial_state
+from jaxgraph.train.fit_state import abstract_state, restore
 from jaxgraph.train.objective import split_model
-from jaxgraph.train.state import abstract_state, restore
 from tests.train.small_model import SmallNet, TableNet, on_devices, small_graph
 
 OPTIMIZERS = {
