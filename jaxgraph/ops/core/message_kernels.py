@@ -7,22 +7,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.core.edge_outputs import EdgeOutputs
-from jaxgraph.ops.core.edges import EdgeGroup, match_variation
-from jaxgraph.ops.core.kernel_stages import KernelStages, all_edges
+from jaxgraph.ops.core.edges import AllEdges, EdgeGroup, match_variation
+from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.message_functions import sum_message, sum_of_ends, weighted_message
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.reducers import Extremum, Mean, Sum
 from jaxgraph.ops.core.stages import Stages
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.core.blocks import Block
 
 Pytree = Any
 
@@ -152,9 +149,9 @@ class _Means(_Sums):
 class _FusedMeans(_Means):
     """The mean, divided inside the kernel; the pull divides inside the kernel too."""
 
-    def reduce(self, block: Block, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
+    def reduce(self, block: AllEdges, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
         rows, weights = block.edges.by_receiver.position.shape[0], self._weights(inputs)
-        return self.calls.neighbor_mean(all_edges(block), inputs.sender, rows, weights=weights)
+        return self.calls.neighbor_mean(block.as_group, inputs.sender, rows, weights=weights)
 
     def finish(self, state: Pytree, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
         outputs, count = Mean().finish(state, inputs.sender)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.core.edge_outputs import EdgeOutputs
-from jaxgraph.ops.core.edges import EdgeGroup, match_variation
+from jaxgraph.ops.core.edges import AllEdges, EdgeGroup, match_variation
 from jaxgraph.ops.core.elementwise import Load, RegisterProgram, compiled
 from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.messages import (
@@ -26,9 +26,6 @@ from jaxgraph.ops.core.messages import (
 )
 from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.ops.core.stages import Stages
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.core.blocks import Block
 
 Pytree = Any
 _PARTS = ("params", "sender", "receiver", "edge")
@@ -122,12 +119,12 @@ class _ProgramStages(KernelStages):
     columns: int
     dtype: Any
 
-    def fold(self, block: Block, inputs: Inputs) -> Pytree:
+    def fold(self, block: AllEdges, inputs: Inputs) -> Pytree:
         # Messages of nodes to themselves are not the kernel's.
         plain = block.missing_self_loop is not None
         return Stages.fold(self, block, inputs) if plain else super().fold(block, inputs)
 
-    def pull(self, block: Block, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
+    def pull(self, block: AllEdges, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
         plain = block.missing_self_loop is not None
         pull = Stages.pull if plain else KernelStages.pull
         return pull(self, block, inputs, adjoint, wanted)

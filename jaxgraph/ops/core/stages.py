@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.core.edges import EdgeGroups, match_variation
+from jaxgraph.ops.core.edges import AllEdges, EdgeGroups, match_variation
 from jaxgraph.ops.core.messages import (
     Inputs,
     MessageFn,
@@ -32,9 +32,6 @@ from jaxgraph.ops.core.rows import take_rows, with_rows_from
 from jaxgraph.ops.core.running import Places, Pulled, add_at, merge_at, zero_gradients
 from jaxgraph.ops.core.self_messages import pull_self_messages, reduce_self_messages
 from jaxgraph.ops.core.stored import when_ready
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.core.blocks import Block
 
 Pytree = Any
 
@@ -55,11 +52,11 @@ class Stages:
     reducer: Reducer
     chunk: int
 
-    def reduce(self, block: Block, inputs: Inputs) -> tuple[Pytree, Pytree]:
+    def reduce(self, block: AllEdges, inputs: Inputs) -> tuple[Pytree, Pytree]:
         """`finish` of `fold`, where a block has all edges."""
         return self.finish(self.fold(block, inputs), inputs)
 
-    def fold(self, block: Block, inputs: Inputs) -> Pytree:
+    def fold(self, block: AllEdges, inputs: Inputs) -> Pytree:
         """The state [receiver rows, ...] after all messages of a block."""
         edges, missing, reducer = block.edges, block.missing_self_loop, self.reducer
         position = edges.by_receiver.position
@@ -95,7 +92,7 @@ class Stages:
         """The arrays of the receivers that a pull reads."""
         return self.reducer.adjoint(outputs, kept, gradient)
 
-    def pull(self, block: Block, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
+    def pull(self, block: AllEdges, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
         """Gradients, as lists, of the floating inputs of the messages of a block."""
         edges, missing = block.edges, block.missing_self_loop
         after = when_ready(adjoint)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.core.edges import EdgeGroup, match_variation
-from jaxgraph.ops.core.kernel_stages import KernelStages, all_edges
+from jaxgraph.ops.core.edges import AllEdges, EdgeGroup, match_variation
+from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.messages import Inputs, Wanted, evaluate_message, pull_chunk
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Softmax
@@ -27,9 +27,6 @@ from jaxgraph.ops.mosaic_gpu.attention_calls import (
 from jaxgraph.ops.mosaic_gpu.calls import KERNEL_TYPES
 from pallas_kernels.attention_gradient import Gradients
 from pallas_kernels.attention_logits import DOT, GATV2, Logits
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.core.blocks import Block
 
 Pytree = Any
 
@@ -65,8 +62,8 @@ class _AttentionStages(KernelStages):
             fresh=before is None and over.missing is None,
         )
 
-    def reduce(self, block: Block, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        over = all_edges(block)
+    def reduce(self, block: AllEdges, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        over = block.as_group
         start = None if over.missing is None else self._self_message_state(over, inputs)
         return attention_output(over, self.logits, self.reducer, inputs, start)
 
