@@ -7,14 +7,20 @@ every message that no kernel supports.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.kernel_stages import KernelStages
+from jaxgraph.ops.core.message_kernels import message_stages
 from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.program_messages import program_stages
+from jaxgraph.ops.core.reducers import Reducer, Softmax
 from jaxgraph.ops.core.stages import Stages
-from jaxgraph.ops.cpu.messages import cpu_stages
+from jaxgraph.ops.cpu import attention_messages as cpu_attention
+from jaxgraph.ops.cpu import calls as cpu_calls
 
 
 def choose_stages(
@@ -40,9 +46,19 @@ def has_kernel(implementation: str, message: MessageFn, reducer: Reducer, inputs
 
 def _kernel(implementation: str, plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The stages that an implementation has a kernel for, or None."""
-    if implementation == "mosaic_gpu":
-        # A local import: it loads a compiler for GPUs.
-        from jaxgraph.ops.mosaic_gpu.messages import gpu_stages
+    if implementation == "xla":
+        return None
+    calls, attention_stages = _kernels(implementation)
+    if isinstance(plain.reducer, Softmax):
+        return attention_stages(plain, inputs)
+    return message_stages(calls, plain, inputs) or program_stages(calls, plain, inputs)
 
-        return gpu_stages(plain, inputs)
-    return cpu_stages(plain, inputs) if implementation == "cpu" else None
+
+def _kernels(implementation: str) -> tuple[Any, Callable[[Stages, Inputs], KernelStages | None]]:
+    """The module of an implementation's kernels, and its stages of attention."""
+    if implementation == "cpu":
+        return cpu_calls, cpu_attention.attention_stages
+    # A local import: it loads a compiler for GPUs.
+    from jaxgraph.ops.mosaic_gpu import attention_messages, calls
+
+    return calls, attention_messages.attention_stages

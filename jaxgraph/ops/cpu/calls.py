@@ -26,6 +26,10 @@ from jaxgraph.ops.cpu.custom_call import call_kernel, call_on_arrays, optional
 
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float64)))
 """The dtypes that the kernels support."""
+LACKS: frozenset[str] = frozenset()
+"""Operations that programs cannot have here."""
+SUMS_BY_EDGE = True
+"""Whether programs also sum columns by edge."""
 
 
 def neighbor_sum(

@@ -26,6 +26,10 @@ Pytree = Any
 
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float16)))
 """The dtypes that the kernels support."""
+LACKS = frozenset(("sqrt",))
+"""Operations that programs cannot have here: Mosaic GPU of jax 0.10 has no square root."""
+SUMS_BY_EDGE = False
+"""Whether programs also sum columns by edge."""
 
 
 def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
