@@ -17,12 +17,12 @@ from jaxgraph.ops.core.elementwise import Load, RegisterProgram, compiled
 from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.message_kernels import CallStages
 from jaxgraph.ops.core.messages import (
+    GroupMessages,
     Inputs,
     Wanted,
     chunk_examples,
     evaluate_message,
     message_shapes,
-    pull_edges,
 )
 from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.ops.core.stages import Stages
@@ -138,8 +138,8 @@ class _ProgramStages(CallStages):
             wanted = dataclasses.replace(wanted, edge=False)
             totals = before.edge or [jnp.zeros_like(x) for x in jax.tree.leaves(inputs.edge)]
             totals = match_variation(totals, (over.edges, inputs, adjoint))
-            given = (self.message, self.reducer, inputs, adjoint, totals)
-            of_edges, _ = pull_edges(over.edges, over.group, *given)
+            messages = GroupMessages(over.edges, over.group, self.message, self.reducer, inputs)
+            of_edges, _ = messages.pull_edges(adjoint, totals)
             gradients = dataclasses.replace(gradients, edge=of_edges)
         if wanted.receiver or wanted.edge or wanted.params:
             found = self._pulled_to_receivers(over, inputs, adjoint, wanted, before)
