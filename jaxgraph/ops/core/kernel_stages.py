@@ -20,8 +20,9 @@ Pytree = Any
 class KernelStages(Stages):
     """Base of stages that kernels compute: a subclass folds a group of edges, and pulls through it.
 
-    Both continue from an earlier result in place. A subclass whose states and adjoints have their
-    own form overrides `finish` and `adjoint` too.
+    Both continue from an earlier result in place, which has no messages of nodes to themselves
+    still to come. A subclass whose states and adjoints have their own form overrides `finish` and
+    `adjoint` too.
     """
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.core.edges import EdgeGroup, match_variation
+from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.messages import (
     Inputs,
     MessageFn,
@@ -30,11 +30,6 @@ from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.stored import when_ready
 
 Pytree = Any
-
-
-def check_start(over: EdgeGroup, *before: jax.Array | None) -> None:
-    """Asserts that self-messages are not added to an earlier result."""
-    assert over.missing is None or all(part is None for part in before)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +77,8 @@ class OwnMessages:
             ends = add(carry.sender, grads.sender), add(carry.receiver, grads.receiver)
             return Inputs(params, *ends, [])
 
-        start = Inputs(*map(zero_totals, inputs.parts[:3]), [])
-        start = start_after(start, when_ready(adjoint))
+        params, sender, receiver = map(zero_totals, inputs.parts[:3])
+        start = start_after(Inputs(params, sender, receiver, []), when_ready(adjoint))
         start = match_variation(start, (self.missing, inputs, adjoint, self.reducer))
         return self._for_each_row_chunk(body, start)
 

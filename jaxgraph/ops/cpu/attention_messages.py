@@ -16,7 +16,6 @@ from jaxgraph.ops.core.message_functions import GatV2Message
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.cpu.attention_passes import (
     MOST_HEADS,
@@ -73,7 +72,6 @@ class _AttentionStages(AttentionStages):
         wanted: Wanted,
         before: Inputs,
     ) -> Inputs:
-        check_start(over, *before.params, *before.sender, *before.receiver)
         attention = self.attention(inputs)
         of_senders = before.sender or [None] * len(jax.tree.leaves(inputs.sender))
         (receiver,) = before.receiver or [None]

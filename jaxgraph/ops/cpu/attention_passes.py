@@ -19,7 +19,6 @@ from jaxgraph.ops.core.edges import EdgeGroup
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.randomness import keep_threshold
 from jaxgraph.ops.core.reducers import Softmax, kept_of_softmax
-from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, optional
 
 MOST_HEADS = 64
@@ -42,7 +41,6 @@ def attention_state(over: EdgeGroup, attention: Attention, before: State | None)
     After the last group it holds the outputs, without one more pass over all rows.
     """
     parts = before or (None, None, None)
-    check_start(over, *parts)
     dtype, rows = _dtype(attention), attention.receiver.shape[0]
     arrays = (
         attention.receiver,

@@ -13,7 +13,6 @@ from jaxgraph.ops.core.edges import AllEdges, EdgeGroup, match_variation
 from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.messages import Inputs, Wanted, evaluate_message, pull_chunk
 from jaxgraph.ops.core.precision import to_accumulation
-from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.mosaic_gpu.attention_calls import (
     State,
@@ -39,7 +38,6 @@ class _AttentionStages(AttentionStages):
     """Messages of logits and values, reduced by a softmax."""
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
-        check_start(over, before)
         start = self._self_message_state(over, inputs) if before is None else before
         return attention_state(
             over,
@@ -66,7 +64,6 @@ class _AttentionStages(AttentionStages):
     ) -> Inputs:
         if not (wanted.params or wanted.sender or wanted.receiver):
             return before
-        check_start(over, *before.params, *before.sender, *before.receiver)
         own = self._self_message_gradients(over, inputs, adjoint)
         start = Inputs(
             before.params or _placed(own.params, inputs.params),

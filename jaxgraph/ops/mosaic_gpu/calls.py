@@ -18,7 +18,6 @@ from jaxgraph.ops.core.edges import EdgeGroup, Orientation, match_variation
 from jaxgraph.ops.core.elementwise import RegisterProgram
 from jaxgraph.ops.core.program_messages import ProgramTables
 from jaxgraph.ops.core.reducers import is_nan
-from jaxgraph.ops.core.self_messages import check_start
 from pallas_kernels import edge_products as products
 from pallas_kernels import edge_program, extremum
 from pallas_kernels import neighbor_sum as sums
@@ -146,7 +145,6 @@ def neighbor_sum(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """y_i = sum_{e: j -> i} w_e s_j x_j, added to `before`."""
-    check_start(over, before)
     shape = (num_rows, *x.shape[1:])
     fresh = before is None and over.missing is None
     start = before if before is not None else _own_start(over, x, shape, scale)
@@ -317,7 +315,6 @@ def neighbor_extremum(
 ) -> tuple[jax.Array, jax.Array]:
     """The state of `core.reducers.Extremum` after all messages m_ij = x_j of a group."""
     shape, worst = (num_rows, *x.shape[1:]), -jnp.inf if maximum else jnp.inf
-    check_start(over, *(before or ()))
     state = before
     if state is None:
         state = (jnp.full(shape, worst), jnp.zeros(shape))
@@ -342,7 +339,6 @@ def winner_gradient(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """dx_j = sum_{e: j -> i} g_i where x_j won at i, added to `before`."""
-    check_start(over, before)
     y, gradient = adjoint
     start = jnp.zeros(x.shape, jnp.float32) if before is None else before
     if over.missing is not None:
