@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -284,16 +284,14 @@ class GINConv(SizedModule):
     """
 
     hidden_features: int | None = None
-    eps: InitVar[float] = 0.0
+    eps: Any = 0.0
     use_output_bias: bool | None = None
-
-    def __post_init__(self, rngs: nnx.Rngs, eps: float) -> None:
-        self.eps = nnx.Param(jnp.asarray(eps, self.param_dtype))  # pyright: ignore
-        super().__post_init__(rngs)
 
     def _make(self, rngs: nnx.Rngs) -> None:
         hidden = self.out_features if self.hidden_features is None else self.hidden_features
         parameters.check_sizes(hidden_features=hidden)
+        # The field holds the number until here: `nnx.data` makes it one of the parameters.
+        self.eps = nnx.data(nnx.Param(jnp.asarray(self.eps, self.param_dtype)))
         self.first_kernel = self._kernel(rngs, self.in_features, hidden)
         self.second_kernel = self._kernel(rngs, hidden, self.out_features)
         if self.use_bias:
