@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.layers.aggregated import Features, FirstAggregation
@@ -22,12 +21,10 @@ from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_
 from jaxgraph.layers.attention import gat_stages, gatv2_stages
 from jaxgraph.layers.convolutions import check_reduction
 from jaxgraph.layers.dense import check_rate
-from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.nn import parameters
 from jaxgraph.nn.module import Params, SizedModule
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.conv_stages import ConvStages
-from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
@@ -154,23 +151,6 @@ class _AttentionConv(SizedModule):
         )
         x = parameters.in_dtype(x, self.dtype)
         return layers.attention_weights(stages, params, shard, x)
-
-    def __call__(
-        self,
-        shard: Graph | Shard,
-        x: Features | DerivedFeatures,
-        *,
-        key: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """Returns y [rows, heads * out_features], or [rows, out_features] without `concat`.
-
-        x is float [rows, in_features], or this device's columns of all nodes.
-        """
-        if isinstance(x, DerivedFeatures):
-            shard, x = on_device(shard, _derived_in_dtype(x, self.dtype))
-            return self._compute(parameters.values(self), shard, x, key, train)
-        return super().__call__(shard, x, key=key, train=train)
 
     def _compute(
         self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
@@ -353,13 +333,6 @@ class GINEConv(GINConv):
         self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
     ) -> jax.Array:
         return layers.gine_conv(params, shard, x)
-
-
-def _derived_in_dtype(x: DerivedFeatures, dtype: DTypeLike | None) -> DerivedFeatures:
-    def function(shard: Shard, *arguments: Any) -> Features:
-        return parameters.in_dtype(x.function(shard, *arguments), dtype)
-
-    return x if dtype is None else dataclasses.replace(x, function=function)
 
 
 def has_output_bias(use_bias: bool, use_output_bias: bool | None) -> bool:

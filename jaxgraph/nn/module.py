@@ -12,6 +12,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph.layers.aggregated import Features
+from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import on_device
@@ -71,12 +72,15 @@ class SizedModule(Module):
     def __call__(
         self,
         shard: Graph | Shard,
-        x: Features,
+        x: Features | DerivedFeatures,
         *,
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        """Returns y of x [rows, in_features], or of this device's columns of x.
+
+        y is [rows, out_features], with concatenated heads [rows, heads * out_features].
+        """
         shard, x = on_device(shard, x)
         x = parameters.in_dtype(x, self.dtype)
         return self._compute(parameters.values(self), shard, x, key, train)
