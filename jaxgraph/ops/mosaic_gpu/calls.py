@@ -256,20 +256,20 @@ def edge_products(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """y_e = <x_i, z_j> for e: j -> i, per head."""
-    orientation, dtype = over.edges.by_receiver, jnp.promote_types(x.dtype, z.dtype)
-    start = before
-    if start is None:
-        start = jnp.zeros((orientation.neighbors.shape[0], heads), dtype)
+    dtype = jnp.promote_types(x.dtype, z.dtype)
+    shape = (over.edges.by_receiver.neighbors.shape[0], heads)
+    start = jnp.zeros(shape, dtype) if before is None else before
+    return _by_edge(products.edge_products, over, x, z, start)
+
+
+def _by_edge(
+    kernel: Callable[..., jax.Array], over: EdgeGroup, x: jax.Array, z: jax.Array, start: jax.Array
+) -> jax.Array:
     if not start.size or not x.size or not z.size:
         return start
-    operands = (
-        _table(x),
-        _table(z),
-        row_schedule(over, "receiver"),
-        orientation.neighbors,
-        start,
-    )
-    return products.edge_products(*match_operands(operands))
+    rows, neighbors = row_schedule(over, "receiver"), over.edges.by_receiver.neighbors
+    operands = (_table(x), _table(z), rows, neighbors, _table(start))
+    return kernel(*match_operands(operands)).reshape(start.shape)
 
 
 def edge_sums(
@@ -280,14 +280,10 @@ def edge_sums(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """y_e = x_i + z_j for e: j -> i."""
-    orientation, dtype = over.edges.by_receiver, jnp.promote_types(x.dtype, z.dtype)
-    shape = (orientation.neighbors.shape[0], *x.shape[1:])
+    dtype = jnp.promote_types(x.dtype, z.dtype)
+    shape = (over.edges.by_receiver.neighbors.shape[0], *x.shape[1:])
     start = jnp.zeros(shape, dtype) if before is None else before
-    if not start.size or not x.size or not z.size:
-        return start
-    rows = row_schedule(over, "receiver")
-    operands = (_table(x), _table(z), rows, orientation.neighbors, _table(start))
-    return products.edge_sums(*match_operands(operands)).reshape(shape)
+    return _by_edge(products.edge_sums, over, x, z, start)
 
 
 def edge_total(
