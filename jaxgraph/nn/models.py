@@ -133,11 +133,12 @@ class StackedModel(Stack):
     def _convolution(
         self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **options: Any
     ) -> Convolution:
-        """A convolution, made from those of the model's fields that are its fields too."""
-        takes = {field.name for field in fields(self._kind)}
-        own = takes.intersection(field.name for field in fields(self))
-        own -= {"in_features", "out_features"}
-        options = {name: getattr(self, name) for name in own} | options
+        """A convolution, with the fields that the model adds and that it has, too, and dropout."""
+        takes, own, shared = (
+            {field.name for field in fields(each)} for each in (self._kind, self, StackedModel)
+        )
+        chosen = takes & (own - shared | {"dropout"})
+        options = {name: getattr(self, name) for name in chosen} | options
         options["use_output_bias" if "use_output_bias" in takes else "use_bias"] = use_bias
         if "concat" in takes:
             options["concat"] = not is_last
