@@ -257,8 +257,8 @@ class GroupMessages:
         return visit_slots(self.edges, self.group, visit, start)
 
     def _pull_chunk(self, adjoint: Pytree, chunk: EdgeChunk) -> Inputs:
-        rows, given = chunk.at_end("receiver", adjoint), at_edges(self.inputs, chunk)
-        keep = self._per_edge(chunk)
+        keep, rows = self._per_edge(chunk), chunk.at_end("receiver", adjoint)
+        given = at_edges(self.inputs, chunk)
         return pull_chunk(self.message, self.reducer, given, rows, keep, chunk.mask)
 
     def _per_edge(self, chunk: EdgeChunk) -> jax.Array | None:

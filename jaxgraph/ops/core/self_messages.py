@@ -67,7 +67,7 @@ class OwnMessages:
         message, inputs = self._to_itself()
 
         def body(rows: jax.Array, mask: jax.Array, first: jax.Array, carry: Inputs) -> Inputs:
-            at_rows, keep = _at_rows(inputs, rows), self._keep(rows)
+            keep, at_rows = self._keep(rows), _at_rows(inputs, rows)
             grads = pull_chunk(message, self.reducer, at_rows, take_rows(adjoint, rows), keep, mask)
 
             def add(totals: list[jax.Array], parts: list[jax.Array]) -> list[jax.Array]:
