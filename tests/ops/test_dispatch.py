@@ -10,8 +10,8 @@ import pytest
 
 from jaxgraph import ops
 from jaxgraph.ops import aggregate, dispatch
-from jaxgraph.ops.core.choice import PREFERENCE, unusable
 from jaxgraph.ops.core.edges import with_implementation
+from jaxgraph.ops.core.implementations import PREFERENCE, unusable
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
 from tests.ops.cases import CASES, Case

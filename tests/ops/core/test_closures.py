@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from jaxgraph.ops.core.closures import hoist
 from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.rewriting.hoist import hoist
 from jaxgraph.parallel.mesh import make_mesh
 
 FEATURES = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.core.row_maps import map_rows, map_rows_to_few, map_rows_twice
+from jaxgraph.ops.core.row_maps import _map_rows, map_rows, map_rows_twice
 from jaxgraph.ops.cpu.calls import row_product
 from tests.cpu_kernels import needs_kernels
 from tests.tolerance import assert_close
@@ -27,7 +27,12 @@ def draw(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> tuple[jax.Array,
     return values, np.asarray(values).astype(np.float64)
 
 
-@pytest.mark.parametrize("function", [map_rows, map_rows_to_few])
+def map_addend(x, kernel, implementation):
+    """`map_rows` whose gradient of x is added to another."""
+    return _map_rows(implementation, True, x, kernel)
+
+
+@pytest.mark.parametrize("function", [map_rows, map_addend])
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("shape", "dtype"), CASES, ids=str)
 def test_values_and_gradients(shape, dtype, implementation, function):
@@ -52,7 +57,7 @@ LARGE = (131_073, 70, 65)
 
 @pytest.mark.slow
 @needs_kernels
-@pytest.mark.parametrize("function", [map_rows, map_rows_to_few])
+@pytest.mark.parametrize("function", [map_rows, map_addend])
 def test_large_products_and_gradients(function):
     test_values_and_gradients(LARGE, np.float32, "cpu", function)
 

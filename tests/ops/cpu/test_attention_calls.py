@@ -16,8 +16,8 @@ from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Mes
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
 from jaxgraph.ops.core.stages import Stages
+from jaxgraph.ops.cpu.attention_messages import attention_stages
 from jaxgraph.ops.cpu.attention_passes import MOST_HEADS
-from jaxgraph.ops.cpu.messages import cpu_stages
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import with_one
 from tests.ops.cpu.groups import HUB, group_edges, hub_edges, node_ids, without_loop
@@ -122,7 +122,7 @@ def compute(
         for group in range(num_groups)
     ]
     given, state, found = kind.inputs(*inputs), None, Inputs([], [], [], [])
-    stages = cpu_stages(Stages(kind.message, reduce(seed, rate, heads), 1), given)
+    stages = attention_stages(Stages(kind.message, reduce(seed, rate, heads), 1), given)
     assert stages is not None
     for each in over:
         state = stages.fold_over(each, given, state, len(gradient))
@@ -219,4 +219,4 @@ def test_more_heads_than_the_kernels_take_are_left_to_xla():
     for heads in (MOST_HEADS, MOST_HEADS + 1):
         *arrays, _ = map(jnp.float32, kind.draw(10, heads, 1))
         plain = Stages(kind.message, Softmax(heads=heads), 1)
-        assert (cpu_stages(plain, kind.inputs(*arrays)) is None) == (heads > MOST_HEADS)
+        assert (attention_stages(plain, kind.inputs(*arrays)) is None) == (heads > MOST_HEADS)
