@@ -56,6 +56,14 @@ def test_the_file_holds_options_history_and_costs(written: dict):
     assert written["evaluation"].keys() == {"train", "val", "test"}
     assert written["memory_per_device"]["total"] > written["memory_per_device"]["temporary"] > 0
     assert written["bytes_sent_per_epoch"] == sum(written["traffic"].values()) > 0
+    assert written["median_epoch_seconds"] == np.median(history["epoch_seconds"])
+    for split, metrics in history["metrics"].items():
+        best = {name: values[written["best_epoch"] - 1] for name, values in metrics.items()}
+        assert written["evaluation"][split] == best
+    padding = written["padding"]
+    assert padding["edge_ratio"] == padding["edge_slots"] / padding["edges"]
+    assert padding["halo_ratio"] == padding["halo_rows_sent"] / padding["halo_rows_needed"]
+    assert "bytes_between_hosts" not in written
 
 
 @pytest.mark.slow
@@ -254,8 +262,10 @@ def test_a_streamed_run_equals_one_on_a_device(tmp_path: Path):
         losses = streamed["history"]["loss"], one["history"]["loss"]
         np.testing.assert_allclose(*losses, rtol=1e-5)
         assert text in shown and "activations on the host" in shown
-        assert streamed["traffic"]["back"] > 0
-        assert streamed["memory_per_device"]["total"] == streamed["history"]["needs"]["device"]
+        needs = streamed["history"]["needs"]
+        assert streamed["traffic"] == {"to the device": needs["sent"], "back": needs["returned"]}
+        assert streamed["memory_per_device"] == {"total": needs["device"]}
+        assert streamed["memory_on_host"] == needs["host"] and needs["returned"] > 0
 
 
 @pytest.mark.slow

@@ -107,15 +107,6 @@ def test_any_graph_into_any_number_of_parts(
     assert counts.max() <= max(np.ceil(mean), np.floor(1.03 * mean))
 
 
-def test_the_seed_decides(community_graph: Graph) -> None:
-    first, again, *others = (
-        metis_assignment(community_graph, 5, seed=seed, balance="edges")
-        for seed in (0, 0, 1, 2, -8)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert all(np.any(first != other) for other in others)
-
-
 @pytest.mark.parametrize(
     ("program", "message"),
     [

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -112,41 +111,3 @@ def test_a_run_goes_on_from_the_parameters_of_its_steps(tmp_path: Path, restore_
     np.testing.assert_array_equal(half.val_loss + rest.val_loss, whole.val_loss)
     for model in models[1:]:
         assert_close(nnx.state(model), nnx.state(models[0]))
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "message"),
-    [
-        (schedule_free(), "give fit eval_params=optax.contrib.schedule_free_eval_params,"),
-        (optax.chain(optax.clip(1.0), schedule_free()), "a function that passes it"),
-        (optax.MultiSteps(schedule_free(), 2).gradient_transformation(), "ScheduleFreeState"),
-        (optax.lookahead(optax.sgd(0.1), 2, 0.5), "optax.lookahead"),
-    ],
-)
-def test_an_optimizer_that_needs_it_is_refused_without(optimizer: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fit(SmallNet(), small_graph(), optimizer, epochs=1)
-
-
-@pytest.mark.parametrize(
-    ("eval_params", "message"),
-    [
-        (3, "expected a function of the optimizer's state"),
-        (optax.contrib.schedule_free_eval_params, r"tuple.*state\[1\]"),
-        (lambda state, params: None, "returns a pytree like params"),
-        (lambda state, params: jax.tree.map(jnp.sum, params), "shapes differ"),
-    ],
-)
-def test_a_function_that_does_not_read_parameters_is_refused(
-    eval_params: Any, message: str
-) -> None:
-    optimizer = optax.chain(optax.clip(1.0), schedule_free())
-    with pytest.raises(ValueError, match=message):
-        fit(SmallNet(), small_graph(), optimizer, epochs=1, eval_params=eval_params)
-
-
-def test_a_streamed_graph_is_refused() -> None:
-    make, read = OPTIMIZERS["schedule free"]
-    streamed = on_devices(small_graph(), 1, "stream")
-    with pytest.raises(ValueError, match="not for a graph in mode 'stream'"):
-        fit(SmallNet(), streamed, make(), epochs=1, eval_params=read)

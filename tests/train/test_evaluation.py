@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from jaxgraph import metrics
-from jaxgraph.parallel import make_mesh, place, propagate
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel import propagate
 from jaxgraph.train import compile_inference, evaluate, predict
 from tests.oracles.losses import softmax_cross_entropy
 from tests.times import compilations
@@ -19,15 +18,6 @@ from tests.train.small_model import (
     on_devices_alike,
     small_graph,
 )
-
-
-@pytest.mark.slow
-def test_outputs_are_in_the_order_of_the_graph() -> None:
-    graph, model = small_graph(61), SmallNet()
-    reference = predict(model, on_devices(graph, 1))
-    assert reference.shape == (61, 3)
-    for parts in (2, 4, 8):
-        assert_close(predict(model, on_devices(graph, parts)), reference, reduction_length=61)
 
 
 @pytest.mark.parametrize("parts", [1, 4])
@@ -99,15 +89,6 @@ def stack(depth: int) -> SmallNet:
             return self.second(h)
 
     return Deep()
-
-
-def test_inference_compiles_without_data() -> None:
-    sharded = on_devices(small_graph(), 4)
-    abstract = place(AbstractSource(sharded.manifest), make_mesh(4))
-    planned = memory_of(compile_inference(SmallNet(), abstract))
-    real = memory_of(compile_inference(SmallNet(), sharded))
-    assert planned.temp_size_in_bytes == real.temp_size_in_bytes
-    assert planned.argument_size_in_bytes == real.argument_size_in_bytes
 
 
 def test_outputs_that_are_no_rows_are_refused() -> None:

@@ -197,8 +197,6 @@ def test_a_state_of_a_graph_of_another_size_is_refused(half: FitState) -> None:
 
 
 def test_what_is_no_state_is_refused(half: FitState, sharded: ShardedGraph) -> None:
-    with pytest.raises(ValueError, match=r"History.*; expected a jaxgraph\.train\.FitState"):
-        fit_with(History((), 0.0, half), sharded)
     with pytest.raises(ValueError, match=r"state\.epoch is int\[\], and they have int32\[\]"):
         fit_with(dataclasses.replace(half, epoch=6), sharded)
 
