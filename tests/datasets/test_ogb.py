@@ -126,20 +126,6 @@ def test_one_of_several_splits_is_named(tmp_path: Path) -> None:
     assert np.flatnonzero(present(graph.train_mask)).tolist() == [3]
 
 
-@pytest.mark.parametrize("file_name", ["raw/edge.csv.gz", "split/time/valid.csv.gz"])
-def test_a_file_that_is_missing_truncated_or_empty_is_named(tmp_path: Path, file_name: str) -> None:
-    path = write_text_form(tmp_path) / file_name
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(BrokenFileError, match=rf"{path.name}: cannot be read as"):
-        read_ogb_folder(tmp_path)
-    path.write_bytes(gzip.compress(b""))
-    with pytest.raises(BrokenFileError, match=rf"{path.name}: cannot be read as"):
-        read_ogb_folder(tmp_path)
-    path.unlink()
-    with pytest.raises(MissingFileError, match=rf"{path.name}: no such file .*ogb.stanford.edu"):
-        read_ogb_folder(tmp_path)
-
-
 def test_ids_that_are_fractions_and_bombs_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,9 +48,11 @@ PATH = [(0, 1), (1, 2), (2, 3)]
         "0, 1\r\n1 ,2\r\n2,3\r\n",
         "0 1 \n1\t2\n\n# a comment between edges\n  2 3\n",
         "% first\n0|1\n1|2\n2|3",
+        *(f"from{mark}to\n0{mark}1\n1{mark}2\n2{mark}3\n" for mark in ",;\t "),
+        "# a comment, with commas\n\n% more\n0;1\n1;2\n2;3\n",
     ],
 )
-def test_the_first_line_is_an_edge_where_it_holds_numbers(
+def test_edges_are_found_behind_marks_comments_and_names(
     tmp_path: Path, content: str | bytes
 ) -> None:
     assert read(tmp_path, content) == (PATH, None, None, 4)
@@ -217,6 +219,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, content: str | bytes, message: 
     with pytest.raises(ValueError, match=rf"a\.txt: .*{message}") as raised:
         read(tmp_path, content)
     assert isinstance(raised.value, BrokenFileError | AmbiguousFileError)
+    assert str(raised.value).count(str(tmp_path)) == 1
 
 
 def test_a_few_long_names_do_not_make_all_of_them_long(tmp_path: Path) -> None:
@@ -257,6 +260,7 @@ def test_a_comment_that_declares_other_counts_is_warned_of(
     separator=st.sampled_from([",", " ", ";", "\t", "|"]),
     weighted=st.booleans(),
     packed=st.booleans(),
+    suffix=st.sampled_from([".csv", ".tsv", ".txt", ".edges"]),
 )
 def test_both_readers_find_the_same_edges(
     tmp_path_factory: pytest.TempPathFactory,
@@ -264,6 +268,7 @@ def test_both_readers_find_the_same_edges(
     separator: str,
     weighted: bool,
     packed: bool,
+    suffix: str,
 ) -> None:
     rows = [[str(u), str(v)] + [f"{u + v / 64:.6f}"] * weighted for u, v in pairs]
     text = "\n".join(separator.join(row) for row in rows)
@@ -274,7 +279,7 @@ def test_both_readers_find_the_same_edges(
         found = read(
             folder,
             gzip.compress(content) if packed else content,
-            "graph.csv.gz" if packed else "graph.csv",
+            f"graph{suffix}.gz" if packed else f"graph{suffix}",
             num_nodes=100,
             counts=False,
             weights=None if weighted else False,
