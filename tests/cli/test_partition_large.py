@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.parallel import open_parts
-from tests.cli.command import refused, run
+from tests.cli.command import run
 from tests.external.folders import contents
 
 
@@ -48,26 +48,3 @@ def test_data_of_nodes_is_found_in_its_folder(edges: Path, tmp_path: Path):
     found = open_parts(out)
     assert np.array_equal(found.node_names(), ids)
     np.testing.assert_array_equal(np.asarray(found.part(0)["nodes"])[:92, 0], np.arange(92))
-
-
-def test_options_that_do_not_go_together(edges: Path, tmp_path: Path):
-    command = ["partition", "--dataset", str(edges), "--parts", "2"]
-    out = ["--out", str(tmp_path / "parts")]
-    bounded = [*command, *out, "--process-memory", "2GB"]
-    assert "--process-memory" in refused(*command, *out, "--node-data", str(tmp_path))
-    assert "--out" in refused(*command, "--process-memory", "2GB", "--partitioner", "hash")
-    assert "cut by one of hash" in refused(*bounded)
-    assert "mode='p3'" in refused(*bounded, "--partitioner", "hash", "--mode", "p3")
-    assert "--order" in refused(*bounded, "--partitioner", "hash", "--order", "rcm")
-    assert "--labels-per-class" in refused(
-        *bounded, "--partitioner", "hash", "--labels-per-class", "5"
-    )
-    assert "format" in refused(*bounded, "--partitioner", "hash", "--option", "format=text")
-    assert "no file or folder" in refused(
-        *("partition", "--dataset", "cora", "--parts", "2", *out),
-        *("--process-memory", "2GB", "--partitioner", "hash"),
-    )
-    assert "takes 268,435,456" in refused(
-        *command, *out, "--partitioner", "hash", "--process-memory", "1MB"
-    )
-    assert not (tmp_path / "parts").exists()

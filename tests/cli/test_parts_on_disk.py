@@ -9,7 +9,7 @@ import pytest
 
 from jaxgraph import datasets
 from jaxgraph.parallel import open_parts
-from tests.cli.command import refused, run
+from tests.cli.command import run
 
 SBM = ["--dataset", "sbm", "--num-nodes", "120", "--num-classes", "3", "--num-features", "8"]
 QUICK = ["--layers", "2", "--hidden", "4", "--epochs", "3"]
@@ -70,46 +70,12 @@ def test_predictions_are_under_the_names_of_the_file(club: tuple[Path, np.ndarra
     assert (np.array([int(value) for _, value in rows]) == labels).mean() > 0.7
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--mode domain", "--mode: settled when the parts in PARTS were written"),
-        ("--undirected --parts 4", "--parts, --undirected: settled when"),
-        ("--normalize", "--normalize: settled when"),
-        ("--repartition auto", "--repartition: settled when"),
-        ("--dataset karate", "--dataset, --partition: expected one of them"),
-        ("--model gine", "--model: gine reads features of edges, and club has none"),
-    ],
-)
-def test_options_that_change_the_parts_are_refused_by_name(
-    options: str, message: str, club: tuple[Path, np.ndarray]
-):
-    text = refused("train", "--partition", str(club[0]), *options.split())
-    assert message.replace("PARTS", str(club[0])) in text
-
-
 @pytest.mark.slow
 def test_options_of_devices_are_fine(tmp_path: Path):
     run("partition", *SBM, "--parts", "2", "--partitioner", "hash", "--out", str(tmp_path))
     train = ["train", "--partition", str(tmp_path), *QUICK]
     assert "2, sar with prefetch" in run(*train, "--prefetch")
     assert "1, parts 2, stream" in run(*train, "--mode", "stream")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--mode domain --raw", "--mode, --normalize: for parts that are written; add --out"),
-        ("--mode p3 --out OUT", "mode='p3' splits node features by column, and the graph has none"),
-        ("--out FULL", "holds 'thesis.tex' and no parts of a graph"),
-    ],
-)
-def test_mistakes_of_writing_are_one_line(options: str, message: str, tmp_path: Path):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.tex").touch()
-    named = options.replace("OUT", str(tmp_path / "out")).replace("FULL", str(tmp_path / "full"))
-    text = refused("partition", "--dataset", "karate", "--parts", "2", *named.split())
-    assert message in text and not (tmp_path / "out").exists()
 
 
 def test_features_are_divided_where_asked(tmp_path: Path):

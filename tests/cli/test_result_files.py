@@ -9,7 +9,7 @@ import pytest
 
 from jaxgraph import datasets
 from jaxgraph.cli.result_files import write_json, write_predictions
-from tests.cli.command import refused, run
+from tests.cli.command import run
 
 
 def rows_of(path: Path, delimiter: str = ",") -> list[list[str]]:
@@ -36,11 +36,6 @@ def test_a_line_for_each_node_under_its_name_or_row(tmp_path: Path):
     with pytest.raises(ValueError, match="zip"):
         write_predictions(tmp_path / "a.csv", outputs, np.array(["a", "b"]))
     assert len(rows_of(tmp_path / "a.csv")) == 4  # replaced only by a whole one
-
-
-def test_the_place_is_checked_before_training(tmp_path: Path):
-    text = refused("train", "--dataset", "nothing", "--predictions", str(tmp_path))
-    assert "--predictions:" in text and "is a folder" in text
 
 
 def test_training_on_a_file_writes_under_its_names(tmp_path: Path):

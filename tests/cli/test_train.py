@@ -138,35 +138,6 @@ def test_defaults_reach_what_is_published(
     assert json.loads(path.read_text())["evaluation"]["test"]["accuracy"] >= at_least
 
 
-def test_a_graph_without_labels_is_refused(tmp_path: Path):
-    (tmp_path / "ring.csv").write_text("0,1\n1,2\n2,0\n")
-    text = refused("train", "--dataset", "ring.csv", "--data-dir", str(tmp_path))
-    assert "has no labels" in text
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (["--model", "gta"], "Did you mean 'gat'?"),
-        (["--partitioner", "metsi"], "--partitioner: got 'metsi'; expected one of hash,"),
-        (["--parts", "500"], "num_parts: got 500 for a graph of 200 nodes"),
-        (["--model", "gcn", "--heads", "4"], "no attention heads"),
-        (["--memory-limit", "16 quarks"], "--memory-limit: got '16 quarks'; expected an amount of"),
-        (["--dropout", "1.5"], "--dropout: got 1.5; expected a number of at most 1."),
-        (["--lr", "nan"], "--lr: got nan; expected"),
-        (["--mode", "domain", "--prefetch"], "prefetch=True needs mode='sar'"),
-        (["--rest", "sar"], "--rest: for mode='p3' only; mode is 'sar'"),
-        (["--devices", "2"], "--devices: for --mode stream only; the mode is sar"),
-        (["--labels-per-class", "90"], "labels_per_class + val_per_class = 120, but class"),
-        (["--data-dir", "missing"], "--data-dir: missing is no folder"),
-        (["--json", "missing/out.json"], "--json: there is no folder missing"),
-        (["--dataset", "corra"], "name: no data set 'corra'; did you mean 'cora'?"),
-    ],
-)
-def test_mistakes_are_one_line_in_words_of_the_command(wrong: list[str], message: str):
-    assert message in refused(*SMALL, *wrong)
-
-
 def interrupting(monkeypatch: pytest.MonkeyPatch, number: int, at: int) -> None:
     """Sends a signal to this process when an epoch has ended."""
     update = EpochBar.update
