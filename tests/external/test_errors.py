@@ -12,18 +12,16 @@ import polars as pl
 import pytest
 
 from jaxgraph.datasets import AmbiguousFileError, BrokenFileError
-from jaxgraph.external import Request, partition_file
+from jaxgraph.external import Request
 from jaxgraph.external.limits import amounts_of, check_limit
 from jaxgraph.layout.part_files import open_parts
+from tests.external import folders
 
 CYCLE = "".join(f"{i},{(i + 1) % 60}\n" for i in range(60))
 
 
 def cut(source: Path, **options: Any) -> Any:
-    options = {"num_parts": 2, **options}
-    return partition_file(
-        Request(source=source, **options), source.parent / "out", memory_limit="16GB"
-    )
+    return folders.cut(source, source.parent / "out", **options)
 
 
 @pytest.mark.usefixtures("tiny_chunks")
@@ -132,12 +130,11 @@ def test_a_refused_run_continues_with_a_larger_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     np.save(tmp_path / "graph.npy", np.random.default_rng(0).integers(0, 50, (5000, 2)))
-    request, out = Request(source=tmp_path / "graph.npy", num_parts=2), tmp_path / "out"
     monkeypatch.setattr("jaxgraph.external.limits._BYTES_PER_EDGE", 10**6)
     with pytest.raises(ValueError, match="limit of"):
-        partition_file(request, out, memory_limit="2.5GB")
-    seen = []
-    partition_file(request, out, memory_limit="50GB", on_progress=lambda *facts: seen.append(facts))
+        cut(tmp_path / "graph.npy", memory_limit="2.5GB")
+    seen: list[Any] = []
+    cut(tmp_path / "graph.npy", told=seen, memory_limit="50GB")
     assert "order" in {step for step, *_ in seen} and "split" not in {step for step, *_ in seen}
 
 
