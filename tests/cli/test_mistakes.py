@@ -22,6 +22,8 @@ MISTAKES: dict[str, dict[str, str]] = {
         "--memory-limit '16 quarks'": "--memory-limit: got '16 quarks'; expected an amount of",
         "--dropout 1.5": "--dropout: got 1.5; expected a number of at most 1.",
         "--lr nan": "--lr: got nan; expected",
+        "--lr inf": "--lr: got inf; expected",
+        "--lr -1": "--lr: got -1.0; expected",
         "--mode domain --prefetch": "prefetch=True needs mode='sar'",
         "--rest sar": "--rest: for mode='p3' only; mode is 'sar'",
         "--devices 2": "--devices: for --mode stream only; the mode is sar",
