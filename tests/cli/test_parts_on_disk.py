@@ -9,7 +9,7 @@ import pytest
 
 from jaxgraph import datasets
 from jaxgraph.parallel import open_parts
-from tests.cli.command import run
+from tests.cli.command import run, written
 
 SBM = ["--dataset", "sbm", "--num-nodes", "120", "--num-classes", "3", "--num-features", "8"]
 QUICK = ["--layers", "2", "--hidden", "4", "--epochs", "3"]
@@ -28,18 +28,17 @@ def test_training_from_parts_is_training_on_the_graph(
 ):
     graph = SBM if name == "sbm" else ["--dataset", "cora", "--data-dir", str(data_dir)]
     cut = [*graph, "--parts", "2", "--partitioner", "hash", *MODES[mode]]
-    parts, report, of_graph, of_parts = (str(tmp_path / each) for each in ("p", "r", "g", "f"))
-    assert "Parts on disk" in run("partition", *cut, "--out", parts, "--json", report)
-    run("train", *cut, *QUICK, "--json", of_graph)
-    run("train", "--partition", parts, *QUICK, "--json", of_parts)
-    written, read = (json.loads(Path(each).read_text()) for each in (of_graph, of_parts))
-    assert read["history"]["loss"] == written["history"]["loss"]
+    parts, report = str(tmp_path / "p"), tmp_path / "r"
+    assert "Parts on disk" in run("partition", *cut, "--out", parts, "--json", str(report))
+    of_graph = written(tmp_path / "g", "train", *cut, *QUICK)
+    read = written(tmp_path / "f", "train", "--partition", parts, *QUICK)
+    assert read["history"]["loss"] == of_graph["history"]["loss"]
     for same in ("graph", "evaluation", "padding", "traffic"):
-        assert read[same] == written[same]
+        assert read[same] == of_graph[same]
     for option in ("parts", "mode", "normalize", "hidden"):
-        assert read["options"][option] == written["options"][option]
+        assert read["options"][option] == of_graph["options"][option]
     files = list(Path(parts).rglob("*.npy"))
-    reported = json.loads(Path(report).read_text())["written"]
+    reported = json.loads(report.read_text())["written"]
     assert reported["files"] == len(files) and reported["normalized"] is (name == "cora")
     assert reported["bytes"] == sum(each.stat().st_size for each in files)
 
