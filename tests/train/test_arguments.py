@@ -81,11 +81,6 @@ def test_what_others_refuse() -> None:
         compile_train_step(SmallNet(), sharded(), optax.lbfgs())
 
 
-def test_tasks_that_only_read_the_loss_are_accepted() -> None:
-    plateau = optax.chain(optax.sgd(0.1), optax.contrib.reduce_on_plateau())
-    assert len(fit(SmallNet(), sharded(), plateau, epochs=1).records) == 1
-
-
 def test_what_fit_refuses() -> None:
     graph = sharded()
     plan = make_plan((RematPolicy(),) * 4)

@@ -20,27 +20,13 @@ from tests.train.small_model import (
 )
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_evaluate_is_the_oracle_on_the_outputs(parts: int) -> None:
-    graph, model = small_graph(), SmallNet(dropout=0.5)
-    sharded = on_devices(graph, parts)
-    logits = predict(model, sharded)
-    result = evaluate(model, sharded)
-    assert list(result) == ["train", "val", "test"]
-    assert graph.labels is not None
-    for split, of_split in result.items():
-        mask = getattr(graph, f"{split}_mask")
-        loss, _ = softmax_cross_entropy(logits.astype(np.float64), graph.labels, mask)
-        assert_close(of_split["loss"], loss, reduction_length=60)
-        assert of_split["accuracy"] == pytest.approx(metrics.accuracy(logits, graph.labels, mask))
-        assert all(type(value) is float for value in of_split.values())
-
-
 def test_evaluate_of_several_graphs_is_over_all_their_nodes() -> None:
-    model = SmallNet()
+    model = SmallNet(dropout=0.5)
     graphs = [small_graph(60, seed=1), small_graph(37, seed=2, val_mask=None)]
     result = evaluate(model, [on_devices(graph, 2) for graph in graphs])
-    for split in ("train", "val", "test"):
+    assert list(result) == ["train", "val", "test"]
+    for split, of_split in result.items():
+        assert all(type(value) is float for value in of_split.values())
         outputs, labels = [], []
         for graph in graphs:
             mask = getattr(graph, f"{split}_mask")
