@@ -1,13 +1,11 @@
 """`jaxgraph partition --out` and `jaxgraph train --partition`: the same run as on the graph."""
 
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from jaxgraph import datasets
 from jaxgraph.parallel import open_parts
 from tests.cli.command import run, written
 
@@ -41,32 +39,6 @@ def test_training_from_parts_is_training_on_the_graph(
     reported = json.loads(report.read_text())["written"]
     assert reported["files"] == len(files) and reported["normalized"] is (name == "cora")
     assert reported["bytes"] == sum(each.stat().st_size for each in files)
-
-
-@pytest.fixture(scope="module")
-def club(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
-    """Parts of a file whose nodes have names and no features, and its labels."""
-    folder, graph = tmp_path_factory.mktemp("club"), datasets.load("karate")
-    labels, is_train = np.asarray(graph.labels), np.arange(graph.num_nodes) % 2 == 0
-    ends = {"senders": graph.senders, "receivers": graph.receivers, "labels": labels}
-    masks = {"train_mask": is_train, "val_mask": ~is_train}
-    names = [f"member {node}" for node in range(graph.num_nodes)]
-    np.savez(folder / "club.npz", **ends, **masks, node_names=names)
-    run(
-        *("partition", "--dataset", "club.npz", "--data-dir", str(folder), "--parts", "2"),
-        *("--partitioner", "hash", "--order", "rcm", "--out", str(folder / "parts")),
-    )
-    return folder / "parts", labels
-
-
-def test_predictions_are_under_the_names_of_the_file(club: tuple[Path, np.ndarray]):
-    (folder, labels), out = club, club[0].parent / "out.csv"
-    options = ["--layers", "1", "--epochs", "20", "--predictions", str(out)]
-    run("train", "--partition", str(folder), *options)
-    with out.open(newline="") as stream:
-        _, *rows = csv.reader(stream)
-    assert [name for name, _ in rows] == [f"member {node}" for node in range(len(labels))]
-    assert (np.array([int(value) for _, value in rows]) == labels).mean() > 0.7
 
 
 @pytest.mark.slow

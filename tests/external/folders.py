@@ -25,7 +25,8 @@ def in_small_chunks(monkeypatch: pytest.MonkeyPatch, amounts: Amounts = SMALL) -
 def cut(source: Path, out: Path, told: list[Any] | None = None, **options: Any) -> Any:
     """Cuts a file; `told` gets the progress."""
     limit = options.pop("memory_limit", "16GB")
-    request = Request(source=source, **{"num_parts": 3} | options)
+    options = {"num_parts": 3} | options
+    request = Request(source=source, **options)
     told = [] if told is None else told
     tell = lambda *facts: told.append(facts)  # noqa: E731
     return partition_file(request, out, memory_limit=limit, on_progress=tell)
