@@ -65,7 +65,6 @@ def test_the_loss_is_that_of_the_step_and_the_metrics_are_those_after_it() -> No
 # ------------------------------------------------------------------ the model afterwards
 
 
-@pytest.mark.slow
 def test_the_best_parameters_are_left_in_the_model() -> None:
     # Steps so large that the validation loss rises again.
     sharded, wild = on_devices(small_graph(), 2), optax.adam(0.3)
