@@ -108,9 +108,10 @@ def _same(gradient: np.ndarray) -> np.ndarray:
 
 
 def _made(array: Any, *inputs: tuple[Any, Pull]) -> Any:
-    """The result of an operation: a value if an input is one. Axes that were broadcast are summed."""
+    """The result of an operation: a value if an input is one."""
 
     def summed(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Over the axes that were broadcast."""
         gradient = gradient.sum(tuple(range(gradient.ndim - len(shape))))
         axes = tuple(at for at, size in enumerate(shape) if size == 1 != gradient.shape[at])
         return gradient.sum(axes, keepdims=True)
@@ -135,9 +136,7 @@ def log(x: Any) -> Any:
 def concatenate(parts: Sequence[Any], axis: int = 0) -> Any:
     arrays = [plain(part) for part in parts]
     ends = np.cumsum([each.shape[axis] for each in arrays])[:-1]
-    inputs = [
-        (part, lambda g, at=at: np.split(g, ends, axis)[at]) for at, part in enumerate(parts)
-    ]
+    inputs = [(part, lambda g, at=at: np.split(g, ends, axis)[at]) for at, part in enumerate(parts)]
     return _made(np.concatenate(arrays, axis), *inputs)
 
 

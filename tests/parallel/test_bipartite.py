@@ -14,8 +14,9 @@ from jaxgraph.parallel import (
     keep_edges,
     propagate,
 )
-from tests.layers.neighborhood_cases import CASES, doubles
+from tests.layers.neighborhood_cases import CASES, EDGE_FEATURES, FEATURED, doubles
 from tests.oracles.edges import Edges
+from tests.oracles.tape import differentiate
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
 
@@ -27,7 +28,10 @@ FROM[:20], TO[:20] = FROM[20:40], TO[20:40]  # repeated edges
 FROM[50], TO[50] = 4, 4
 X: Any = _RNG.standard_normal((SENDERS, NUM_FEATURES), np.float32)
 Y: Any = _RNG.standard_normal((RECEIVERS, NUM_FEATURES), np.float32)
+FEATURES = _RNG.standard_normal((EDGES, EDGE_FEATURES), np.float32)
 IMPLEMENTATIONS = ["xla", "cpu"]
+TWO_TABLES = {name: case for name, case in CASES.items() if not name.startswith("gcn")}
+TWO_TABLES |= {f"{name}-edges": case for name, case in FEATURED.items()}
 
 
 def block(**options: Any) -> Bipartite:
@@ -52,12 +56,13 @@ def check(conv: Any, oracle: Any, params: Any, given: Bipartite, x: Any, edges: 
 
     (_, y), (of_params, of_x) = run(params, given, x)
     rows = np.concatenate(x) if isinstance(x, tuple) else x
-    expected, backward = oracle(doubles(params), edges, rows.astype(np.float64))
+    exact = doubles(params), edges, rows.astype(np.float64)
+    expected, backward = differentiate(oracle, *exact)
     own = slice(SENDERS, None) if isinstance(x, tuple) else slice(0, RECEIVERS)
     close(y, expected[own], "y")
     full = np.zeros(expected.shape)
     full[own] = adjoint[:, : y.shape[1]]
-    expected_of_x, expected_of_params = backward(full)
+    expected_of_params, _, expected_of_x = backward(full)
     close(np.concatenate(jax.tree.leaves(of_x)), expected_of_x, "gradient of x")
     for name, gradient in expected_of_params.items():
         close(of_params[name], gradient, name)
@@ -65,15 +70,16 @@ def check(conv: Any, oracle: Any, params: Any, given: Bipartite, x: Any, edges: 
 
 @pytest.mark.expensive
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("gcn")])
+@pytest.mark.parametrize("name", TWO_TABLES)
 def test_two_tables(name: str, implementation: str) -> None:
-    case, edges = CASES[name], Edges.of(FROM, TO + SENDERS, SENDERS + RECEIVERS)
+    case, data = TWO_TABLES[name], FEATURES if name.endswith("edges") else None
+    edges = Edges.of(FROM, TO + SENDERS, SENDERS + RECEIVERS, features=data)
     loops = {"add_self_loops": False} if name.startswith("gat") else {}
     check(
         lambda params, n, x: case.conv(params, n, x),
         lambda params, edges, x: case.oracle(params, edges, x, **loops),
         case.params,
-        block(implementation=implementation),
+        block(implementation=implementation, edges=data),
         (X, Y),
         edges,
     )
