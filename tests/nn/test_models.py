@@ -26,7 +26,6 @@ from jaxgraph.parallel import (
     spmd,
 )
 from jaxgraph.parallel.exchange import WHOLE_ANSWER_RATIO
-from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.partition import partition
 from tests.oracles import convolutions, functions, losses
 from tests.oracles.models import Model
@@ -226,22 +225,6 @@ def test_deep_gcn() -> None:
 # ------------------------------------------------------------------ inputs
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["GCN", "GAT"])
-def test_columns_of_features_give_what_rows_give(name: str) -> None:
-    graphdef, state = nnx.split(make(name, dropout=0.4, norm="batch", residual=True))
-
-    def step(state: Any, key: jax.Array, shard: Any) -> list[jax.Array]:
-        return [
-            shard.mask_rows(nnx.merge(graphdef, state, copy=True)(shard, x, key=key, train=True))
-            for x in (shard.to_nodes(shard.nodes), shard.nodes)
-        ]
-
-    sharded = crooked_sharded(4, "hash", "p3-domain")
-    rows, columns = spmd(step, outputs="rows")(state, KEY, sharded)
-    assert_close(columns, rows, reduction_length=1000)
-
-
 def test_a_residual_connection_without_a_map_takes_the_rows_of_columns() -> None:
     module = nn.GCN(NUM_FEATURES, NUM_FEATURES, 3, residual=True, rngs=nnx.Rngs(0))
     graphdef, state = nnx.split(module)
@@ -265,37 +248,6 @@ def test_a_graph_without_features_asks_for_an_embedding() -> None:
 
     with pytest.raises(ValueError, match=r"use jaxgraph\.nn\.NodeEmbedding"):
         spmd(step, outputs="rows")(state, bare)
-
-
-class EmbeddedGCN(nnx.Module):
-    """A model for a graph without features, composed by a user."""
-
-    def __init__(self, num_nodes: int, rngs: nnx.Rngs) -> None:
-        self.embedding = nn.NodeEmbedding(num_nodes, 6, rngs=rngs)
-        self.gcn = nn.GCN(6, 4, NUM_CLASSES, rngs=rngs)
-
-    def __call__(self, shard: Any) -> jax.Array:
-        return self.gcn(shard, self.embedding(shard))
-
-
-def test_an_embedding_learns_the_same_on_any_number_of_parts() -> None:
-    graphdef, state = nnx.split(EmbeddedGCN(crooked_graph().num_nodes, nnx.Rngs(0)))
-
-    def step(state: Any, shard: Any) -> Any:
-        def loss(state: Any) -> jax.Array:
-            return masked_cross_entropy(nnx.merge(graphdef, state)(shard), shard)
-
-        value, gradient = jax.value_and_grad(loss)(state)
-        rows = nnx.merge(graphdef, gradient).embedding.rows.get_value()
-        return value, shard.sum(jnp.sum(rows * jnp.cos(shard.node_ids)[:, None], 0))
-
-    results = []
-    for num_parts in (1, 4):
-        sharded = crooked_sharded(num_parts, "hash", "sar")
-        results.append(spmd(step)(place_rows(state, sharded), sharded))
-    for mine, theirs in zip(*results, strict=True):
-        assert_close(mine, theirs, reduction_length=1000)
-    assert "rows" in jax.tree.leaves(rows_prefix(place_rows(state, sharded)))
 
 
 @pytest.mark.expensive

@@ -129,6 +129,10 @@ def exp(x: Any) -> Any:
     return _made(y, (x, lambda g: g * y))
 
 
+def tanh(x: Any) -> Any:
+    return 2 / (1 + exp(-2 * x)) - 1
+
+
 def log(x: Any) -> Any:
     return _made(np.log(plain(x)), (x, lambda g: g / plain(x)))
 
