@@ -95,14 +95,13 @@ class Case:
         y, _ = self.expected(graph, *drawn)
         return *drawn, rng.standard_normal(y.shape).astype(dtype)
 
-    def check(self, graph: Graph, found: Any, dtype: Any) -> None:
+    def check(self, graph: Graph, found: Any, dtype: Any, terms: int = 600) -> None:
         """Compares a result and its gradients with the oracle's."""
         y, *gradients = found
         *arrays, cotangent = self.draw(graph, dtype)
         expected, backward = self.expected(graph, *arrays)
         # The gradient of a vector that all edges share has an addend of each, which may cancel.
-        terms = max(600, graph.num_edges)
-        same = partial(assert_close, dtype=dtype, reduction_length=terms)
+        same = partial(assert_close, dtype=dtype, reduction_length=max(terms, graph.num_edges))
         assert y.dtype == dtype, y.dtype
         same(y, expected, name=f"{self.name} of {graph.name}")
         if self.jumps and jnp.dtype(dtype).itemsize == 2:
