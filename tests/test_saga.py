@@ -240,27 +240,34 @@ def test_training(graph):
     assert "element-wise" in str(report)
 
 
-def edge_of(function, graph, **options):
-    return jg.saga.layer(function, lambda x, a: a, **options)(graph, graph.nodes)
+def first(edge):
+    return edge.sender
 
 
-def test_errors_name_the_stage(graph):
-    with pytest.raises(ValueError, match=r"^Gather: .*needs a bound"):
-        jg.saga.layer(lambda edge: edge.sender, lambda x, a: a, "concatenate")
-    with pytest.raises(ValueError, match=r"^Gather: .*expected one of sum"):
-        jg.saga.layer(lambda edge: edge.sender, lambda x, a: a, "median")
+def same(x, accumulated):
+    return accumulated
+
+
+WRONG = [
+    ((first, same, "concatenate"), {}, r"^Gather: .*needs a bound"),
+    ((first, same, "median"), {}, r"^Gather: .*expected one of sum"),
+    ((3, same), {}, r"^ApplyEdge: got an? int; expected a function"),
+    ((lambda e: e.sender - e.sender.mean(0), same), {}, r"^ApplyEdge: .*combines edges of a chunk"),
+    ((first, same, "softmax"), {}, r"^Gather: .*reduce='softmax'"),
+    ((first, same), {"data": "length"}, r"^Scatter: .* reads 'length' .* edge_type, edge_rank"),
+    ((first, lambda x, a: a.sum(0)), {}, r"^ApplyVertex: returned .*for each of the 37 rows"),
+]
+
+
+@pytest.mark.parametrize(("stages", "options", "message"), WRONG)
+def test_errors_name_the_stage(graph, stages, options, message):
+    with pytest.raises(ValueError, match=message):
+        jg.saga.layer(*stages, **options)(graph, graph.nodes)
+
+
+def test_errors_of_sums_and_bounds(graph):
     with pytest.raises(ValueError, match=r"^Gather: Concatenation\(bound=0\)"):
         jg.saga.Concatenation(0)
-    with pytest.raises(ValueError, match=r"^ApplyEdge: got an? int; expected a function"):
-        jg.saga.layer(3, lambda x, a: a)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"^ApplyEdge: .*combines edges of a chunk"):
-        edge_of(lambda edge: edge.sender - edge.sender.mean(0), graph)
-    with pytest.raises(ValueError, match=r"^Gather: .*reduce='softmax'"):
-        edge_of(lambda edge: edge.sender, graph, accumulator="softmax")
-    with pytest.raises(ValueError, match=r"^Scatter: .* reads 'length' .* edge_type, edge_rank"):
-        edge_of(lambda edge: edge.sender, graph, data="length")
-    with pytest.raises(ValueError, match=r"^ApplyVertex: returned .*a row for each of the 37 rows"):
-        jg.saga.layer(lambda edge: edge.sender, lambda x, a: a.sum(0))(graph, graph.nodes)
     mismatched = jg.saga.layer(lambda edge: edge.sender, lambda x, a: a @ np.ones((3, 3)))
     with pytest.raises(TypeError) as caught:
         mismatched(graph, graph.nodes)

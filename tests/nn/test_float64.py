@@ -11,7 +11,7 @@ from flax import nnx
 from jaxgraph import nn
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition import partition
-from tests.law.test_law import OTHER_MODELS
+from tests.law.table import OTHER_MODELS
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.training import (
