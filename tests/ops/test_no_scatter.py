@@ -1,7 +1,6 @@
 """No scatter and no array of edges and features: in no traced program, and in no compiled one."""
 
 import re
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -9,13 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend import core
 
 from jaxgraph.ops import aggregate, gat_attention
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.parallel import make_mesh, propagate, shard, spmd
 from jaxgraph.partition.assignment import Partition
-from tests.compilation import AS_USERS_DO
+from tests.compilation import AS_USERS_DO, equations
 from tests.ops.blocks import place_block
 from tests.ops.cases import CASES, Case, placed_arrays, run_case
 from tests.strategies import SMALL_GRAPHS, complete, random_edges
@@ -24,22 +22,11 @@ HEADS, FEATURES = 2, 4
 KEY = jax.random.key(0)
 
 
-def primitives(jaxpr: Any) -> Iterator[str]:
-    """The names of all operations of a program, nested ones included."""
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name
-        for value in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")
-        ):
-            inner = value.jaxpr if isinstance(value, core.ClosedJaxpr) else value
-            if hasattr(inner, "eqns"):
-                yield from primitives(inner)
-
-
 def scatters(function: Any, *arguments: Any) -> set[str]:
     """The names of the scatters in a function, as traced, as lowered and as compiled."""
     traced = jax.jit(function).trace(*arguments)
-    found = {name for name in primitives(traced.jaxpr.jaxpr) if "scatter" in name}
+    names = {each.primitive.name for each in equations(traced.jaxpr.jaxpr)}
+    found = {name for name in names if "scatter" in name}
     # `reduce-scatter` is a collective; `scatter.12` would be the name of one, not the operation.
     lowered = traced.lower()
     texts = lowered.as_text(), lowered.compile(compiler_options=AS_USERS_DO).as_text()
