@@ -9,6 +9,7 @@ from flax import nnx
 
 import jaxgraph as jg
 from tests.oracles import edge_ops
+from tests.oracles.functions import sigmoid
 from tests.strategies import random_edges
 from tests.tolerance import assert_close
 from tests.training import oracle_edges
@@ -43,14 +44,8 @@ def dense(x):
     return np.asarray(x, np.float64)
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
 def summed(messages, graph):
-    total = np.zeros((NODES, messages.shape[1]))
-    np.add.at(total, graph.receivers, messages)
-    return total
+    return oracle_edges(graph).sum_by_receiver(messages)
 
 
 def gated(layer, graph, x):

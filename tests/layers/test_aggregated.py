@@ -10,7 +10,7 @@ import pytest
 
 from jaxgraph.layers import dropout, gcn_conv, linear
 from jaxgraph.layers.aggregated import AggregatedFeatures, aggregate_by_columns, plain_features
-from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_aggregation
+from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum
 from jaxgraph.layers.dense import require_rows
 from jaxgraph.parallel import gather_rows, spmd
 from tests.compilation import AS_USERS_DO
@@ -169,17 +169,3 @@ def test_aggregates_of_other_widths_are_refused() -> None:
         return gcn_conv(params, shard, aggregated(shard, shard.nodes, SymmetricSum()))
 
     refused(ValueError, f"in_features={NUM_FEATURES}", step)
-
-
-# ------------------------------------------------------------------ residuals
-
-
-@pytest.mark.parametrize(
-    ("aggregation", "out_features", "width"),
-    [(SymmetricSum(), 3, 3), (MEAN, 9, 5), (MEAN, 5, 5), (MAX, 3, 5)],
-)
-def test_the_width_is_that_of_the_cheaper_order(
-    aggregation: Any, out_features: int, width: int
-) -> None:
-    first = first_aggregation(aggregation, jnp.zeros((5, out_features)))
-    assert (first.aggregation, first.width, first.in_training) == (aggregation, width, True)

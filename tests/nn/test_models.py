@@ -188,16 +188,6 @@ def test_outside_of_training_nothing_is_dropped_or_updated() -> None:
         np.testing.assert_array_equal(actual.statistics[0][name], start)
 
 
-def test_training_with_dropout_needs_a_key() -> None:
-    graphdef, state = nnx.split(make("GCN", dropout=0.5))
-
-    def step(state: Any, shard: Any) -> jax.Array:
-        return nnx.merge(graphdef, state)(shard, shard.nodes, train=True)
-
-    with pytest.raises(ValueError, match="dropout needs a random key"):
-        spmd(step, outputs="rows")(state, crooked_sharded(2, "hash", "sar"))
-
-
 def test_deep_gcn() -> None:
     """ROC, section 7.5: residual connections around every layer, the last one too."""
     module = nn.DeepGCN(NUM_FEATURES, 6, NUM_CLASSES, num_layers=3, rngs=nnx.Rngs(0))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.core.randomness import edge_keep_mask
+from pallas_kernels import attention_gradient
 from pallas_kernels.attention import Attention
 from pallas_kernels.attention_dropout import Dropout, spread_seed
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
@@ -156,6 +157,18 @@ class Gradients:
     receiver: np.ndarray
     vector: np.ndarray | None
     values: np.ndarray | None
+
+
+def start_of_gradients(attention: Attention, rows: int, senders: int, draw: Any) -> Any:
+    """What kernels add gradients to, drawn by `draw(rows, columns)`."""
+    narrow, is_gatv2 = attention.sender.shape[1], attention.logits.kind == GATV2
+    values = attention.sender if attention.values is None else attention.values
+    return attention_gradient.Gradients(
+        None if is_gatv2 else draw(senders, values.shape[1]),
+        draw(senders, narrow),
+        draw(rows, narrow),
+        draw(1, narrow)[0] if is_gatv2 else None,
+    )
 
 
 def expected_gradients(attention, over: Graph, gradient, keep) -> Any:
