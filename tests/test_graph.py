@@ -206,12 +206,6 @@ def test_number_of_nodes_is_inferred_from_node_arrays_then_from_ids() -> None:
         Graph.from_edges([], [])
 
 
-def test_a_graph_may_have_no_edges_and_one_node() -> None:
-    graph = Graph.from_edges([], [], num_nodes=1)
-    assert (graph.num_edges, graph.senders.dtype) == (0, np.int32)
-    np.testing.assert_array_equal(graph.in_degrees(), [0])
-
-
 def test_ids_are_int64_only_when_they_must_be() -> None:
     assert build().senders.dtype == np.int32
     assert Graph.from_edges([0], [0], num_nodes=2**31 - 1).senders.dtype == np.int32

@@ -40,12 +40,6 @@ def test_undirected_holds_both_directions_once_in_order(graph: Graph) -> None:
     assert pairs_of(transforms.to_undirected(graph)) == expected
 
 
-@given(graphs(max_nodes=12))
-def test_undirected_twice_changes_nothing(graph: Graph) -> None:
-    once = transforms.to_undirected(graph)
-    assert pairs_of(transforms.to_undirected(once)) == pairs_of(once)
-
-
 @given(graphs(max_nodes=12), st.integers(0, 2**32 - 1))
 def test_undirected_keeps_attributes_that_agree(graph: Graph, seed: int) -> None:
     # A symmetric function of the two ends agrees on an edge, its repetitions and its reverse.

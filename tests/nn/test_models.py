@@ -85,36 +85,6 @@ def test_heads_of_each_layer_are_refused_with_the_convolutions_to_use() -> None:
 # ------------------------------------------------------------------ structure
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_widths(name: str) -> None:
-    module = make(name, num_layers=3, residual=True, norm="layer")
-    joined = 8 if name.startswith("GAT") else 4
-    kernels = {"GIN": "first_kernel", "GraphSAGE": "self_kernel", "GATv2": "sender_kernel"}
-    first_kernels = [
-        getattr(layer.convolution, kernels.get(name, "kernel")).get_value()
-        for layer in module.layers
-    ]
-    assert [kernel.shape[0] for kernel in first_kernels] == [NUM_FEATURES, joined, joined]
-    # A linear map only where the width changes; the last layer has neither residual nor norm.
-    assert [layer.residual is not None for layer in module.layers] == [True, False, False]
-    assert [layer.has_residual for layer in module.layers] == [True, True, False]
-    assert [layer.norm is not None for layer in module.layers] == [True, True, False]
-    assert module.layers[0].norm.scale.get_value().shape == (joined,)
-
-
-@pytest.mark.parametrize("name", ["GAT", "GATv2"])
-def test_the_last_layer_of_attention_takes_the_mean_over_heads(name: str) -> None:
-    module = make(name, num_layers=2)
-    assert [layer.convolution.concat for layer in module.layers] == [True, False]
-    assert module.layers[1].convolution.bias.get_value().shape == (NUM_CLASSES,)
-
-
-def test_dropout_is_that_of_features_and_of_attention() -> None:
-    module = make("GAT", dropout=0.6)
-    assert module.dropout == 0.6
-    assert [layer.convolution.dropout for layer in module.layers] == [0.6, 0.6]
-
-
 def test_default_activations() -> None:
     activations = {name: make(name).activation for name in MODELS}
     assert activations.pop("GAT") is elu

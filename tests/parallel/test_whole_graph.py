@@ -43,10 +43,6 @@ def on_two_parts(function: Any, *arguments: Any) -> np.ndarray:
 
 MODULES: dict[str, Any] = {
     "gcn": lambda: jg.nn.GCNConv(X.shape[1], 4, rngs=nnx.Rngs(0)),
-    "sage": lambda: jg.nn.SAGEConv(X.shape[1], 4, reduce="max", rngs=nnx.Rngs(0)),
-    "gin": lambda: jg.nn.GINConv(X.shape[1], 4, rngs=nnx.Rngs(0)),
-    "gat": lambda: jg.nn.GATConv(X.shape[1], 4, num_heads=2, rngs=nnx.Rngs(0)),
-    "gatv2": lambda: jg.nn.GATv2Conv(X.shape[1], 4, num_heads=2, rngs=nnx.Rngs(0)),
     "transformer": lambda: jg.nn.TransformerConv(X.shape[1], 4, beta=True, rngs=nnx.Rngs(0)),
     "linear": lambda: jg.nn.Linear(X.shape[1], 4, rngs=nnx.Rngs(0)),
     "batch norm": lambda: jg.nn.BatchNorm(X.shape[1]),
