@@ -1,4 +1,4 @@
-"""Recomputation in the backward: its values, its residuals and its order."""
+"""Recomputation in the backward: its residuals, its order and its memory."""
 
 from functools import partial
 from typing import Any

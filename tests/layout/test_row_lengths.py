@@ -1,4 +1,4 @@
-"""Row lengths counted from orders of rows, compared with counting one row at a time."""
+"""Row lengths: equal ones have equal digests."""
 
 from jaxgraph.layout.row_lengths import (
     EdgeLengths,

@@ -1,4 +1,4 @@
-"""Rows that travel between parts, compared with a look-up on the host."""
+"""Routes of rows between parts, and attention where parts share no edge."""
 
 from types import SimpleNamespace
 from typing import Any, cast
