@@ -414,7 +414,7 @@ def test_parameters_of_which_some_were_made_to_vary_are_refused_with_advice(name
     def total(gate, other, shard):
         varying = lax.pcast(gate, shard.axis, to="varying")
         message = lambda s, r, e: MIXED[name](s, varying, other)  # noqa: E731
-        return rows_of(shard, jg.parallel.propagate(shard, message, shard.nodes))
+        return weighted(shard, jg.parallel.propagate(shard, message, shard.nodes))
 
     with pytest.raises(ValueError, match=r"jax\.lax\.pcast\(value, shard\.axis.*or none"):
         jax.value_and_grad(total)(jnp.full(F, 0.5), jnp.ones(F), sharded(2, "sar"))
