@@ -363,8 +363,13 @@ MORE_PLACES += [("softmax", 3, "sar"), ("softmax", 1, "sar"), ("sum", 4, "p3-sar
     [*PLACES, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_PLACES)],
 )
 def test_messages_and_their_gradients_are_those_of_all_edges_at_once(reduce, parts, mode):
-    """Of plain JAX; each message has parameters of its own, so that their gradients differ."""
-    graph, params = graph_of(), dict.fromkeys(BY_EDGE, parameters())
+    """Of plain JAX; each message has parameters of its own, so that their gradients differ.
+
+    Where messages of different inputs are equal, any may win: a clipped one is left out of extrema.
+    """
+    left_out = ("vjp of one's own",) if reduce in ("max", "min") else ()
+    terms = {name: term for name, term in BY_EDGE.items() if name not in left_out}
+    graph, params = graph_of(), dict.fromkeys(terms, parameters())
     x, data = jnp.asarray(graph.nodes), (jnp.asarray(graph.edges), jnp.asarray(graph.edge_type))
 
     def weighed(y, ids):
@@ -373,7 +378,7 @@ def test_messages_and_their_gradients_are_those_of_all_edges_at_once(reduce, par
     @jg.parallel.spmd
     def total(params, shard):
         def message(s, r, e):
-            each = [term(params[name], s, r, e) for name, term in BY_EDGE.items()]
+            each = [term(params[name], s, r, e) for name, term in terms.items()]
             if reduce != "softmax":
                 return each
             return jnp.concatenate([m[:, :1] for m in each], 1), jnp.stack(each, 1)
@@ -381,22 +386,22 @@ def test_messages_and_their_gradients_are_those_of_all_edges_at_once(reduce, par
         rows, edge = shard.to_nodes(shard.nodes), (shard.edges, shard.edge_type)
         found = jg.parallel.propagate(shard, message, rows, rows, edge, reduce=reduce)
         found = found if isinstance(found, list) else jnp.unstack(found, axis=1)
-        losses = {n: weighed(y, shard.node_ids) for n, y in zip(BY_EDGE, found, strict=True)}
+        losses = {n: weighed(y, shard.node_ids) for n, y in zip(terms, found, strict=True)}
         sums = shard.sum(jax.tree.map(lambda y: jnp.sum(shard.mask_rows(y)), losses))
         return sum(sums.values()), sums
 
     def plain(params):
         def of(name):
             ends = x[graph.senders], x[graph.receivers]
-            messages = BY_EDGE[name](params[name], *ends, data)
+            messages = terms[name](params[name], *ends, data)
             return weighed(reduced(messages, graph.receivers, reduce), jnp.arange(NODES)).sum()
 
-        sums = {name: of(name) for name in BY_EDGE}
+        sums = {name: of(name) for name in terms}
         return sum(sums.values()), sums
 
     (_, expected), exact = jax.jit(jax.value_and_grad(plain, has_aux=True))(params)
     (_, found), gradients = jax.value_and_grad(total, has_aux=True)(params, sharded(parts, mode))
-    for name in BY_EDGE:
+    for name in terms:
         assert_alike((found[name], gradients[name]), (expected[name], exact[name]), name)
 
 

@@ -55,8 +55,9 @@ def kinds() -> Any:
 
 
 def fit(k: Any, **changes: Any) -> Any:
-    given = {"model": k.model, "graph": k.graph, "optimizer": k.optimizer, "epochs": 1} | changes
-    return train.fit(**given)
+    given = {"model": k.model, "graph": k.graph, "optimizer": k.optimizer} | changes
+    places = [given.pop(name) for name in ("model", "graph", "optimizer")]
+    return train.fit(*places, epochs=1, **given)
 
 
 ORDER = r"The order of arguments is model, graph"
