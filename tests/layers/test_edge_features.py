@@ -167,7 +167,7 @@ def test_modules_return_their_coefficients() -> None:
         assert_close(received[sorted(loops)], np.ones((len(loops), HEADS)))
         assert (received < 1.0001).all()
     plain = crooked_graph()
-    conv = nn.TransformerConv(NUM_FEATURES, OUT, num_heads=HEADS, rngs=nnx.Rngs(0))
+    conv: Any = nn.TransformerConv(NUM_FEATURES, OUT, num_heads=HEADS, rngs=nnx.Rngs(0))
     queries, keys = (
         (np.asarray(x, np.float64) @ np.asarray(kernel, np.float64)).reshape(-1, HEADS, OUT)
         for kernel in (conv.query_kernel[...], conv.key_kernel[...])

@@ -69,7 +69,8 @@ def hub_source(name: str, num_nodes: int = 80, pad: bool = False) -> PartTables:
         pairs.append((graph, Partition.from_assignment(np.arange(nodes) % parts, parts)))
     pad_to = common_shapes(*pairs, mode=mode, headroom=0.1) if pad else None
     wanted = None if columns is None else ColumnRequest(**columns)
-    return tabulate(*pairs[0], mode, pad_to, columns=wanted)
+    graph, owners = pairs[0]
+    return tabulate(graph, owners, mode, pad_to, columns=wanted)
 
 
 def write(graph: Graph, source: PartTables, folder: Path) -> PartFolder:

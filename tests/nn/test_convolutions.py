@@ -15,6 +15,7 @@ from tests.tolerance import assert_close
 from tests.training import crooked_features, crooked_graph
 
 OUT, HEADS = 3, 2
+WRONG_SIZE: Any = 3.0
 KEY = jax.random.key(9)
 GRAPH = crooked_graph(edges=True)
 MODULES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -109,7 +110,7 @@ def test_gin_starts_from_the_given_eps() -> None:
         (lambda **o: nn.GATv2Conv(4, 3, dropout=1.0, **o), "expected a probability"),
         (lambda **o: nn.SAGEConv(4, 3, reduce="median", **o), "'median'.*sum, mean, max, min"),
         (lambda **o: nn.Linear(0, 3, **o), "expected a positive integer"),
-        (lambda **o: nn.Linear(3.0, 3, **o), "expected a positive integer"),
+        (lambda **o: nn.Linear(WRONG_SIZE, 3, **o), "expected a positive integer"),
         (lambda **o: nn.Linear(True, 3, **o), "expected a positive integer"),
         (lambda **o: nn.GCN2Conv(4, layer=0, **o), "layer is 0"),
         (lambda **o: nn.GCN2Conv(4, layer=1, theta=0, **o), "theta is 0"),

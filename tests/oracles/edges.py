@@ -33,9 +33,11 @@ class Edges:
         count = len(senders)
         weight = np.ones(count) if weight is None else weight
         features = np.zeros((count, 0)) if features is None else features
-        ends = (np.asarray(each, np.int64) for each in (senders, receivers))
-        data = (x if isinstance(x, Value) else np.asarray(x, float) for x in (weight, features))
-        return cls(*ends, num_nodes, *data)
+        senders, receivers = (np.asarray(each, np.int64) for each in (senders, receivers))
+        weight, features = (
+            x if isinstance(x, Value) else np.asarray(x, float) for x in (weight, features)
+        )
+        return cls(senders, receivers, num_nodes, weight, features)
 
     def with_missing_self_loops(self) -> Edges:
         """Appends, in node order, a self-loop of weight 1 to each node that has none.
