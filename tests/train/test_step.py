@@ -20,7 +20,7 @@ from jaxgraph.train import (
     loss_and_grad,
 )
 from jaxgraph.train.aggregates import aggregate_once
-from jaxgraph.train.state import abstract_state
+from jaxgraph.train.fit_state import abstract_state
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     CLASSES,
