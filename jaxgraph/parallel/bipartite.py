@@ -13,8 +13,8 @@ from jax.core import Tracer
 from jaxgraph.graph_arrays import check_finite, checked_categories
 from jaxgraph.layout.block_tables import BlockSizes, BlockTables, block_tables
 from jaxgraph.layout.derived.chunks import PIECE
-from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
+from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.parallel.edge_order import InEdgeOrder
 from jaxgraph.parallel.exchange import Exchange
 from jaxgraph.parallel.node_table import Degrees, NodeTable

@@ -96,7 +96,9 @@ def test_two_relations_over_one_table_equal_the_oracle(
     table, expected, expected_of_x = sharded.shards.table(), 0.0, 0.0
     for own, edges, found in zip(params, ONE_TABLE.values(), of_params, strict=True):
         wide = jax.tree.map(np.float64, own)
-        rows, pull = CASES[name].oracle(wide, OracleEdges.of(edges[0], edges[1], NODES), np.float64(X))
+        rows, pull = CASES[name].oracle(
+            wide, OracleEdges.of(edges[0], edges[1], NODES), np.float64(X)
+        )
         grad_x, grads = pull(np.asarray(adjoint(np.arange(NODES), rows.shape[1]), np.float64))
         expected, expected_of_x = expected + rows, expected_of_x + grad_x
         for key, gradient in grads.items():
