@@ -108,9 +108,7 @@ def test_arrays_of_the_right_dtype_are_not_copied() -> None:
     assert graph.nodes is not None
     assert np.shares_memory(graph.nodes, features)
     assert np.shares_memory(graph.senders, senders)
-    replaced = graph.replace(name="other")
-    assert replaced.nodes is not None
-    assert np.shares_memory(replaced.nodes, features)
+    assert np.shares_memory(np.asarray(graph.replace(name="other").nodes), features)
 
 
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array, sp.coo_array, sp.lil_array])
@@ -207,7 +205,6 @@ def test_number_of_nodes_is_inferred_from_node_arrays_then_from_ids() -> None:
 
 
 def test_ids_are_int64_only_when_they_must_be() -> None:
-    assert build().senders.dtype == np.int32
     assert Graph.from_edges([0], [0], num_nodes=2**31 - 1).senders.dtype == np.int32
     large = Graph.from_edges([2**31], [0], num_nodes=2**31 + 1)
     assert large.senders.dtype == np.int64

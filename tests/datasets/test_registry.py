@@ -37,14 +37,14 @@ def test_the_folder_is_taken_from_the_environment(
 ) -> None:
     monkeypatch.setenv("JAXGRAPH_DATA", str(data_dir))
     assert datasets.load("ppi").num_nodes == 3890
-    for variable, data_dir, message in (
+    for variable, folder, message in (
         ("", None, "data_dir: not given, .*variable JAXGRAPH_DATA is not set; pass"),
         ("", tmp_path / "absent", "data_dir: .*absent is no folder"),
         (str(tmp_path / "absent"), None, "JAXGRAPH_DATA: .*absent is no folder"),
     ):
         monkeypatch.setenv("JAXGRAPH_DATA", variable)
         with pytest.raises(datasets.MissingFileError, match=message):
-            datasets.load("ppi", data_dir=data_dir)
+            datasets.load("ppi", data_dir=folder)
 
 
 @pytest.mark.parametrize(

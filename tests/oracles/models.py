@@ -238,8 +238,8 @@ def conv_params(
             "bias": (width,),
         },
         "gat": {
-            "kernel": (width_in, joined),
             **{f"attention_{end}": (heads, width) for end in ends},
+            "kernel": (width_in, joined),
             "bias": (width_out,),
         },
         "gatv2": {
@@ -250,16 +250,16 @@ def conv_params(
         },
         "transformer": {
             **{f"{name}_kernel": (width_in, joined) for name in ("query", "key", "value")},
-            **{f"{name}_bias": (joined,) for name in ("query", "value")},
             "skip_kernel": (width_in, width_out),
+            **{f"{name}_bias": (joined,) for name in ("query", "value")},
             "skip_bias": (width_out,),
         },
         "gin": {
-            "eps": (),
             "first_kernel": (width_in, hidden),
             "first_bias": (hidden,),
             "second_kernel": (hidden, width),
             "second_bias": (width,),
+            "eps": (),
         },
         "pna": {
             **{f"{end}_kernel": (width_in, hidden) for end in ends},
@@ -276,7 +276,9 @@ def conv_params(
         "gatv2": {"edge_kernel": (edge_features, joined)},
     }
     chosen = shapes[conv] | (of_edges[conv] if edge_features else {})
-    return {name: _normal(rng, *shape) for name, shape in chosen.items()}
+    bias = _normal(rng, width_out)
+    params = {name: _normal(rng, *shape) for name, shape in chosen.items() if name != "bias"}
+    return params | ({"bias": bias} if "bias" in chosen else {})
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
