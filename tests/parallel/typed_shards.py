@@ -21,7 +21,7 @@ from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.layout.shard_tables import PartTables
 from jaxgraph.layout.survey import Survey
-from jaxgraph.ops.core.choice import usable_implementation
+from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.parallel import ShardedGraph, make_mesh
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.node_table import Degrees, NodeTable
