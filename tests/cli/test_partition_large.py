@@ -46,5 +46,5 @@ def test_data_of_nodes_is_found_in_its_folder(edges: Path, tmp_path: Path):
         *("--partitioner", "hash", "--out", out, "--node-data", data),
     )
     found = open_parts(out)
-    assert np.array_equal(found.node_names(), ids)
+    np.testing.assert_array_equal(found.node_names(), ids)
     np.testing.assert_array_equal(np.asarray(found.part(0)["nodes"])[:92, 0], np.arange(92))
