@@ -1,5 +1,6 @@
 """Several relations of one exchange, and two tables: values, gradients and what is sent."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,16 +9,24 @@ import numpy as np
 import pytest
 
 from jaxgraph.analysis import traffic
+from jaxgraph.layers.attention import gat_stages
+from jaxgraph.layers.convolutions import gcn_stages, sage_stages
 from jaxgraph.parallel import ShardedGraph, bipartite, spmd
 from jaxgraph.parallel.conv_stages import run_together
-from tests.layers.neighborhood_cases import CASES
+from tests.layers.convolution_cases import adjoint
+from tests.layers.neighborhood_cases import CASES, doubles
 from tests.oracles.edges import Edges as OracleEdges
+from tests.oracles.tape import differentiate
 from tests.parallel.typed_shards import Edges, typed_shards
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
 
 NODES, OTHERS = 61, 40
-CONVOLUTIONS = ("gcn-narrow", "sage-mean-wide", "gat")
+STAGES: dict[str, Any] = {
+    "gcn-narrow": partial(gcn_stages, dtype=np.float32),
+    "sage-mean-wide": partial(sage_stages, dtype=np.float32, reduce="mean"),
+    "gat": gat_stages,
+}
 
 
 def ends(seed: int, senders: int, receivers: int, count: int) -> np.ndarray:
@@ -40,10 +49,6 @@ def one_table(mode: str, parts: int, names: Any = ONE_TABLE, by: str | None = No
     return typed_shards({"all": X}, edges, mode, parts, by)
 
 
-def adjoint(ids: Any, width: int) -> Any:
-    return jnp.sin(1.0 + ids[:, None] * jnp.arange(1, width + 1) / width)
-
-
 def in_order(rows: Any, table: Any, count: int) -> np.ndarray:
     ids, mask = (np.asarray(x).reshape(-1) for x in (table.node_ids, table.node_mask))
     found = np.zeros((count, rows.shape[-1]))
@@ -61,9 +66,8 @@ def step(name: str, names: Any, *, together: bool) -> Any:
         def loss(params: Any, x: Any) -> Any:
             relations = [shard.relation(each) for each in names]
             if together:
-                assert case.stages is not None
                 calls = [
-                    (case.stages(own), own, relation, x)
+                    (STAGES[name](own), own, relation, x)
                     for own, relation in zip(params, relations, strict=True)
                 ]
                 y: Any = sum(run_together(calls))
@@ -86,7 +90,7 @@ def params_of(name: str, names: Any) -> list[Any]:
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize(("mode", "parts"), [("sar", 1), ("sar", 3), ("domain", 3)])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("name", STAGES)
 @pytest.mark.parametrize("by", [None, "xla"])
 def test_two_relations_over_one_table_equal_the_oracle(
     name: str, mode: str, parts: int, together: bool, by: str | None
@@ -95,11 +99,9 @@ def test_two_relations_over_one_table_equal_the_oracle(
     (_, y), (of_params, of_x) = step(name, ONE_TABLE, together=together)(params, sharded)
     table, expected, expected_of_x = sharded.shards.table(), 0.0, 0.0
     for own, edges, found in zip(params, ONE_TABLE.values(), of_params, strict=True):
-        wide = jax.tree.map(np.float64, own)
-        rows, pull = CASES[name].oracle(
-            wide, OracleEdges.of(edges[0], edges[1], NODES), np.float64(X)
-        )
-        grad_x, grads = pull(np.asarray(adjoint(np.arange(NODES), rows.shape[1]), np.float64))
+        given = doubles(own), OracleEdges.of(edges[0], edges[1], NODES), np.float64(X)
+        rows, pull = differentiate(CASES[name].oracle, *given)
+        grads, _, grad_x = pull(adjoint(np.arange(NODES), rows.shape[1]))
         expected, expected_of_x = expected + rows, expected_of_x + grad_x
         for key, gradient in grads.items():
             assert_close(found[key], gradient, reduction_length=2000, name=key)
@@ -121,7 +123,7 @@ def test_rows_that_two_relations_read_travel_once(mode: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "parts"), [("sar", 1), ("sar", 3), ("domain", 3)])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("name", STAGES)
 def test_edges_between_two_tables_equal_a_block_on_one_device(
     name: str, mode: str, parts: int
 ) -> None:
