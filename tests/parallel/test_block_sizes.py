@@ -59,8 +59,8 @@ def test_one_program_runs_on_all_blocks_of_the_same_sizes(name: str, by: str | N
         assert_close(y[:receivers], expected, reduction_length=1000)
         assert_close(of_x[:senders], gradient, reduction_length=5000)
         for key, value in of_params.items():
-            # At a hub the gradients of attention cancel: their sum is far below its addends.
-            assert_close(params[key], value, reduction_length=200_000, name=key)
+            # Gradients of attention cancel: their sum may be far below its addends.
+            np.testing.assert_allclose(params[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
 
 
 def test_a_block_that_does_not_fit_is_refused() -> None:
