@@ -128,7 +128,8 @@ def test_what_fit_refuses() -> None:
         ({"plan": plan}, "model is a SmallNet, which has none"),
         ({"plan": plan, "memory_limit": 1000}, "leave out memory_limit, or leave out plan"),
         (
-            {"graph": small_graph(), "memory_limit": "1GB", "repartition": "auto"},
+            {"model": make_model(num_layers=2), "graph": small_graph(), "repartition": "auto"}
+            | {"memory_limit": "1GB"},
             "leave out measure_every and repartition",
         ),
         ({"plan": plan, "model": make_model(num_layers=2)}, "4 entries for 2 layers"),

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from jaxgraph import Graph
 from jaxgraph.partition import Partition
-from jaxgraph.planner.cost.features import DEFAULT, FEATURES, ROC_PRINTED, Access, part_features
+from jaxgraph.planner.cost.features import (
+    DEFAULT,
+    FEATURES,
+    ROC_PRINTED,
+    Access,
+    checked_features,
+    part_features,
+)
 from tests.strategies import assignments, graphs
 
 
@@ -87,6 +94,6 @@ def test_the_default_is_known_and_names_are_checked() -> None:
     parts, access = Partition.from_assignment([0, 1], 2), Access(4, 16)
     assert part_features(graph, parts, access).shape == (2, len(DEFAULT))
     with pytest.raises(ValueError, match=r"got 'edge'; expected one of .*Did you mean 'edges'\?"):
-        part_features(graph, parts, access, ("edge",))
+        checked_features(("edge",))
     with pytest.raises(ValueError, match="each once"):
-        part_features(graph, parts, access, ("edges", "edges"))
+        checked_features(("edges", "edges"))
