@@ -10,12 +10,12 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.activations import Activation, keeping_output
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import MAPPED
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.ops.core.stored import stored
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features
 from jaxgraph.parallel.propagate import reads_own_rows
 
 LAYER_INPUT = "layer_input"

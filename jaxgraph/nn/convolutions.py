@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxgraph import layers
-from jaxgraph.layers.aggregated import Features, FirstAggregation
+from jaxgraph.layers.aggregated import FirstAggregation
 from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_aggregation
 from jaxgraph.layers.attention import gat_stages, gatv2_stages
 from jaxgraph.layers.convolutions import check_reduction
@@ -25,6 +25,7 @@ from jaxgraph.nn import parameters
 from jaxgraph.nn.module import Params, SizedModule
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.conv_stages import ConvStages
+from jaxgraph.parallel.feature_protocol import Features
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class SizedModule(Module):
     def __call__(
         self,
         shard: Graph | Shard,
-        x: Features | DerivedFeatures,
+        x: Features,
         *,
         key: jax.Array | None = None,
         train: bool = False,

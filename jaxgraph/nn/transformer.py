@@ -9,7 +9,6 @@ import jax
 from flax import nnx
 
 from jaxgraph import layers
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import check_rate
 from jaxgraph.layers.transformer import transformer_stages
 from jaxgraph.nn import parameters
@@ -17,6 +16,7 @@ from jaxgraph.nn.convolutions import has_output_bias
 from jaxgraph.nn.models import StackedModel
 from jaxgraph.nn.module import Params, SizedModule
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph

@@ -12,18 +12,16 @@ import dataclasses
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import kind_of, way_to_graph
 from jaxgraph.ops import dispatch as ops_dispatch
 from jaxgraph.ops.core.blocks import Block
-from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.parallel.feature_protocol import features_of
 from jaxgraph.parallel.kept_edges import has_edge
-from jaxgraph.parallel.sparse_features import SparseFeatures
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
@@ -102,18 +100,7 @@ class NodeTable:
 
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""
-        return masked_rows(self, values)
-
-
-def masked_rows(nodes: Nodes, values: Any) -> Any:
-    """`values` [rows, ...] with zeros in the rows of padding."""
-    if isinstance(values, SparseFeatures):
-        return values
-    # The mask makes values vary over the devices that do not yet, as `sum` demands.
-    if not nodes.has_padding and varying_axes(values) >= varying_axes(nodes.node_mask):
-        return values
-    mask = nodes.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
-    return jnp.where(mask, values, jnp.zeros((), values.dtype))
+        return features_of(values).masked(self)
 
 
 class Neighborhood(ops_dispatch.Neighborhood, Protocol):

@@ -18,12 +18,10 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.edge_changes import refuse_stale, with_edge_data
-from jaxgraph.parallel.features import FeatureColumns, gather_columns
+from jaxgraph.parallel.feature_protocol import Features, features_of, plain_of
 from jaxgraph.parallel.kept_edges import has_edge, refuse_dropped_edges, sum_of_kept
-from jaxgraph.parallel.neighborhood import masked_rows
 from jaxgraph.parallel.schedules.domain import AllHalos
 from jaxgraph.parallel.schedules.sar import Sequential
-from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from pallas_kernels.pytrees import pytree
 
 NO_LIST_OF_EDGES = (
@@ -96,7 +94,7 @@ class Shard:
     in_degree: jax.Array
     missing_self_loop: jax.Array
     weighted_in_degree: jax.Array | None
-    nodes: jax.Array | SparseFeatures | FeatureColumns | None
+    nodes: Features | None
     labels: jax.Array | None
     train_mask: jax.Array | None
     val_mask: jax.Array | None
@@ -267,7 +265,7 @@ class Shard:
 
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""
-        return masked_rows(self, values)
+        return features_of(values).masked(self)
 
     def own_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...]: receivers and senders are the same nodes."""
@@ -282,12 +280,7 @@ class Shard:
         Raises:
           TypeError: the features are sparse.
         """
-        refuse_sparse(values, "shard.to_nodes")
-        if not isinstance(values, FeatureColumns):
-            return values
-        topology = self.require_columns()
-        own = dataclasses.replace(values, values=topology.own_parts(values.values))
-        return gather_columns(own, topology.axis)
+        return plain_of(values).gathered(self, "shard.to_nodes")
 
     def require_columns(self) -> ColumnTopology:
         """Returns `columns`, the graph for layers on feature columns.
