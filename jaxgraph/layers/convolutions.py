@@ -72,18 +72,10 @@ class _Orders(NamedTuple):
 
 
 def _stages(
-    params: Params,
-    aggregation: Any,
-    orders: _Orders,
-    dtype: Any,
-    *,
-    is_weighted: bool,
-    maps_first: bool | None = None,
+    aggregation: Any, orders: _Orders, dtype: Any, *, is_weighted: bool, maps_first: bool
 ) -> ConvStages:
-    """The stages of a convolution, by default in the order that aggregates fewer columns."""
+    """The stages of a convolution; a map comes first where it leaves fewer columns to aggregate."""
     message, reducer = aggregation.fold(dtype, is_weighted=is_weighted)
-    if maps_first is None:
-        maps_first = narrows(aggregation, params[orders.kernels[0]])
 
     def map_nodes(params: Params, nodes: Nodes, x: Any) -> Rows:
         if maps_first:
@@ -135,9 +127,7 @@ def _convolve(
     if of_receivers is not None:
         check_width(nodes, of_receivers, kernel)
         given = given, of_receivers.astype(dtype) if weighted else of_receivers
-    stages = _stages(
-        params, aggregation, orders, dtype, is_weighted=weighted, maps_first=maps_first
-    )
+    stages = _stages(aggregation, orders, dtype, is_weighted=weighted, maps_first=maps_first)
     return run_stages(stages, params, neighborhood, given)
 
 
@@ -184,13 +174,6 @@ def gcn_conv(
     neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "gcn_conv", aggregation.edge_data)
     return _convolve(params, neighborhood, x, aggregation, _GCN)
-
-
-def gcn_stages(
-    params: Params, dtype: Any, *, add_self_loops: bool = True, is_weighted: bool = False
-) -> ConvStages:
-    """The stages of `gcn_conv`."""
-    return _stages(params, SymmetricSum(add_self_loops), _GCN, dtype, is_weighted=is_weighted)
 
 
 _GCN = _Orders(
@@ -240,14 +223,6 @@ def sage_conv(
     return _convolve(params, neighborhood, x, aggregation, _SAGE)
 
 
-def sage_stages(
-    params: Params, dtype: Any, *, reduce: str = "mean", is_weighted: bool = False
-) -> ConvStages:
-    """The stages of `sage_conv`."""
-    check_reduction(reduce)
-    return _stages(params, NeighborReduction(reduce), _SAGE, dtype, is_weighted=is_weighted)
-
-
 _SAGE = _Orders(
     kernels=("neighbor_kernel", "self_kernel"),
     map=lambda by, kernels, x: products(by, x, kernels["self_kernel"], kernels["neighbor_kernel"]),
@@ -286,11 +261,6 @@ def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | P
         # A sum of mapped rows has fewer columns than the stored aggregate.
         x = plain_features(x)
     return _convolve(params, neighborhood, x, neighbors, _GIN)
-
-
-def gin_stages(params: Params, dtype: Any, *, is_weighted: bool = False) -> ConvStages:
-    """The stages of `gin_conv`."""
-    return _stages(params, NeighborReduction("sum"), _GIN, dtype, is_weighted=is_weighted)
 
 
 def perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
