@@ -10,12 +10,12 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.activations import Activation, keeping_output
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import MAPPED
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.ops.core.stored import stored
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features
 
 LAYER_INPUT = "layer_input"
 """Checkpoint name of a layer's input, the previous convolution's output."""

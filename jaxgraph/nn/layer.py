@@ -14,13 +14,11 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.kinds import kind_of
-from jaxgraph.layers.aggregated import Features, plain_features
-from jaxgraph.layers.dense import require_rows
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.protocol import Convolution
-from jaxgraph.parallel import Shard, SparseFeatures
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features, plain_features, plain_of
 
 NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
 """The norms that may follow a convolution, by their name in models."""
@@ -78,10 +76,7 @@ class Layer(nnx.Module):
         if self.residual is not None:
             return self.residual(step.receivers, step.own_rows(plain_features(x)))
         # Columns are gathered into rows here alone: they are as narrow as the layer's output.
-        plain = plain_features(x)
-        if isinstance(plain, FeatureColumns) and not isinstance(plain.values, SparseFeatures):
-            plain = step.to_nodes(plain)
-        rows = step.own_rows(require_rows(plain, "a residual connection"))
+        rows = step.own_rows(plain_of(x).gathered(step, "a residual connection"))
         return step.receivers.mask_rows(rows)
 
 

@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.layers import RematPolicy
-from jaxgraph.layers.aggregated import Features, FirstAggregation
+from jaxgraph.layers.aggregated import FirstAggregation
 from jaxgraph.layers.dense import check_rate
 from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import (
@@ -34,6 +34,7 @@ from jaxgraph.nn.normalization import BatchNorm
 from jaxgraph.nn.protocol import Convolution, declaration
 from jaxgraph.nn.remat import Policies, checked_policies, policies_for
 from jaxgraph.parallel import Neighborhood, Shard
+from jaxgraph.parallel.feature_protocol import Features
 from jaxgraph.parallel.neighborhood import check_neighborhood
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device
 

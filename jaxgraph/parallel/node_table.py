@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.core.edges import varying_axes
-from jaxgraph.parallel.sparse_features import SparseFeatures
+from jaxgraph.parallel.feature_protocol import Features, features_of
 from pallas_kernels.pytrees import pytree
 
 
@@ -50,7 +50,7 @@ class NodeTable:
     node_ids: jax.Array
     node_mask: jax.Array
     degrees: Degrees | None = None
-    nodes: Any = None
+    nodes: Features | None = None
     labels: jax.Array | None = None
     train_mask: jax.Array | None = None
     val_mask: jax.Array | None = None
@@ -125,7 +125,7 @@ class NodeTable:
 
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""
-        return masked_rows(self, values)
+        return features_of(values).masked(self)
 
     def sum(self, values: Any) -> Any:
         """Sums over the tables of all devices, see `jaxgraph.parallel.Shard.sum`."""
@@ -133,17 +133,6 @@ class NodeTable:
         for path, leaf in jax.tree_util.tree_leaves_with_path(values):
             _check_differs(jax.tree_util.keystr(path), leaf, self.axis)
         return jax.tree.map(lambda leaf: lax.psum(leaf, self.axis), values)
-
-
-def masked_rows(nodes: Any, values: Any) -> Any:
-    """`values` [rows, ...] with zeros in the rows of padding."""
-    if isinstance(values, SparseFeatures):
-        return values
-    # The mask makes values vary over the devices that do not yet, as `sum` demands.
-    if not nodes.has_padding and varying_axes(values) >= varying_axes(nodes.node_mask):
-        return values
-    mask = nodes.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
-    return jnp.where(mask, values, jnp.zeros((), values.dtype))
 
 
 def _check_under_spmd(axis: str | tuple[str, ...]) -> None:

@@ -23,13 +23,11 @@ from jaxgraph.ops.core.rewriting.rewrite import Rewritten, rewritten
 from jaxgraph.ops.core.rewriting.steps import ENDS
 from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.checks.message_errors import with_notes
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.feature_protocol import is_kind, plain_of
 from jaxgraph.parallel.kept_edges import OF_ATTENTION, refuse_dropped_edges
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
-from jaxgraph.parallel.node_table import masked_rows
 from jaxgraph.parallel.rewriting_report import RewritingReport, report_of
 from jaxgraph.parallel.shard import Shard
-from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device, slots_on_device
 
 Pytree = Any
@@ -221,7 +219,7 @@ def _rewritten(
 
     def real(end: str, leaf: jax.Array) -> jax.Array:
         if has_edges is None:
-            return masked_rows(nodes[end], leaf)
+            return nodes[end].mask_rows(leaf)
         # A row that no edge reads may be infinite: times a gradient of 0 it would be NaN.
         is_read = has_edges(end).reshape(-1, *(1,) * (leaf.ndim - 1))
         return jnp.where(is_read, leaf, jnp.zeros((), leaf.dtype))
@@ -328,15 +326,8 @@ def _check(
     check_reduction(reduce, REDUCTIONS)
     rows = {"sender": neighborhood.senders.num_rows, "receiver": neighborhood.receivers.num_rows}
     for name, tree in (("sender", sender), ("receiver", receiver)):
-        is_other = lambda leaf: isinstance(leaf, FeatureColumns | SparseFeatures)  # noqa: E731
-        for leaf in jax.tree.leaves(tree, is_leaf=is_other):
-            refuse_sparse(leaf, f"propagate: {name}")
-            if is_other(leaf):
-                raise TypeError(
-                    f"{name} is FeatureColumns (this device's columns of all nodes); pass it "
-                    "through jaxgraph.nn.Linear first, write the layer with "
-                    "jaxgraph.parallel.ptags, or gather the rows with shard.to_nodes(x)"
-                )
+        for leaf in jax.tree.leaves(tree, is_leaf=is_kind):
+            leaf = plain_of(leaf).rows(f"propagate: {name}")
             if leaf.ndim < 1 or leaf.shape[0] != rows[name]:
                 what, advice = f"has shape {leaf.shape}", ""
                 if isinstance(tree, list | tuple) and not leaf.ndim:

@@ -15,10 +15,9 @@ from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.edge_changes import with_edge_data
 from jaxgraph.parallel.exchange import Exchange
-from jaxgraph.parallel.features import FeatureColumns, gather_columns
+from jaxgraph.parallel.feature_protocol import plain_of
 from jaxgraph.parallel.node_table import NodeTable
 from jaxgraph.parallel.relation import EdgeArrays, Relation
-from jaxgraph.parallel.sparse_features import refuse_sparse
 from pallas_kernels.pytrees import pytree
 
 NO_LIST_OF_EDGES = (
@@ -302,12 +301,7 @@ class Shard:
         Raises:
           TypeError: the features are sparse.
         """
-        refuse_sparse(values, "shard.to_nodes")
-        if not isinstance(values, FeatureColumns):
-            return values
-        topology = self.require_columns()
-        own = dataclasses.replace(values, values=topology.own_parts(values.values))
-        return gather_columns(own, topology.axis)
+        return plain_of(values).gathered(self, "shard.to_nodes")
 
     def require_columns(self) -> ColumnTopology:
         """Returns `columns`, the graph for layers on feature columns.

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxgraph.layers.aggregated import plain_features
 from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import Shard, ShardedGraph, spmd
+from jaxgraph.parallel.feature_protocol import plain_features
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.aggregates import first_aggregation

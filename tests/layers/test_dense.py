@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from jaxgraph.layers import dropout, linear
-from jaxgraph.layers.dense import _map_features, add_bias, at_use, require_rows
+from jaxgraph.layers.dense import add_bias, require_rows
 from jaxgraph.parallel import ShardedGraph, gather_rows, spmd
+from jaxgraph.parallel.feature_protocol import at_use, map_features
 from jaxgraph.parallel.features import FeatureColumns
 from tests.oracles import randomness
 from tests.strategies import NUM_FEATURES
@@ -93,7 +94,7 @@ def test_padding_reaches_no_kernel_gradient(is_computed: bool) -> None:
 
 def test_more_padding_than_nodes_is_looked_at_to_its_first_row() -> None:
     x = jnp.zeros((300, NUM_FEATURES)).at[:10].set(1.0).at[10].set(jnp.nan)
-    y = _map_features("xla", x, jnp.arange(300) < 10, jnp.asarray(KERNEL))
+    y = map_features("xla", x, jnp.arange(300) < 10, jnp.asarray(KERNEL))
     np.testing.assert_array_equal(y[10:], 0)
 
 
