@@ -100,6 +100,24 @@ def _stages(
     )
 
 
+def gcn_stages(
+    params: Params, dtype: Any, *, is_weighted: bool = False, add_self_loops: bool = True
+) -> ConvStages:
+    """The stages of `gcn_conv`, for dense rows."""
+    aggregation = SymmetricSum(add_self_loops)
+    first = narrows(aggregation, params["kernel"])
+    return _stages(aggregation, _GCN, dtype, is_weighted=is_weighted, maps_first=first)
+
+
+def sage_stages(
+    params: Params, dtype: Any, *, is_weighted: bool = False, reduce: str = "mean"
+) -> ConvStages:
+    """The stages of `sage_conv`, for dense rows."""
+    aggregation = NeighborReduction(reduce)
+    first = narrows(aggregation, params["neighbor_kernel"])
+    return _stages(aggregation, _SAGE, dtype, is_weighted=is_weighted, maps_first=first)
+
+
 def _convolve(
     params: Params, neighborhood: Any, x: Any, aggregation: Any, orders: _Orders
 ) -> jax.Array:
