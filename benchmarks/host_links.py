@@ -18,7 +18,6 @@ import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import make_model
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.parallel.exchange import halo_route
 from jaxgraph.parallel.placement import AbstractSource
 
 HOSTS, PER_HOST, NODES = 2, 4, 16_384
@@ -36,7 +35,7 @@ def measure(model_name: str, partitioner: str, hosts: int) -> dict[str, Any]:
     model = make_model(model_name, graph.num_features, 64, graph.num_classes)
     step = jg.train.compile_train_step(model, sharded, optax.adam(1e-2))
     sent = jg.analysis.traffic_by_link(step, PER_HOST)
-    route = halo_route(sharded.shards)
+    route = sharded.shards.exchange.halo_route()
     pairs = [{pair for segment in each for pair in segment.pairs} for each in route.steps]
     return {
         "model": model_name,

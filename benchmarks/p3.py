@@ -28,12 +28,12 @@ from flax import nnx
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import OGBN_ARXIV, generate
-from jaxgraph.layers.aggregated import Features, plain_features
 from jaxgraph.layers.dense import require_rows
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.nn import SAGEConv
 from jaxgraph.parallel import ptags
+from jaxgraph.parallel.feature_protocol import Features, plain_features
 from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.train.aggregates import aggregate_once

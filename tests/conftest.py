@@ -13,9 +13,10 @@ import jax
 import pytest
 from hypothesis import settings
 
+from jaxgraph.analysis import compilations
 from tests import tiers
 from tests.compilation import compile_quickly
-from tests.times import RecordTimes, compilations
+from tests.times import RecordTimes
 
 NUM_DEVICES = 8
 MAPPINGS = Path("/proc/self/maps")

@@ -177,7 +177,7 @@ def test_shapes_are_shared_and_compile_without_data() -> None:
 
 def test_a_part_alone_has_its_own_rows() -> None:
     sparse, dense = pair(2, 2, "domain")
-    part, other = (part_alone(each, 1).shard for each in (sparse, dense))
+    part, other = (part_alone(each, 1).receivers for each in (sparse, dense))
     assert isinstance(part.nodes, SparseFeatures)
     y = jax.jit(lambda nodes: nodes @ jnp.eye(WIDE))(part.nodes)
     np.testing.assert_array_equal(y, other.nodes)

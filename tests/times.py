@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -17,22 +16,6 @@ TRACED = (
     "/jax/core/compile/jaxpr_to_mlir_module_duration",
 )
 MOST = 20
-
-
-@contextmanager
-def compilations() -> Iterator[list[str]]:
-    """Collects an entry for each program that is compiled, or read from the persistent cache."""
-    compiled: list[str] = []
-
-    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
-        if event == COMPILED:
-            compiled.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield compiled
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 class RecordTimes:

@@ -287,4 +287,4 @@ def poisoned(sharded: ShardedGraph) -> ShardedGraph:
     shards: Any = sharded.shards
     assert shards.nodes is not None and not bool(shards.node_mask.all())
     nodes = jnp.where(shards.node_mask[..., None], shards.nodes, jnp.nan)
-    return replace(sharded, shards=replace(shards, nodes=nodes))
+    return replace(sharded, shards=shards.with_table(nodes=nodes))

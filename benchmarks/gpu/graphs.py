@@ -89,4 +89,4 @@ def place(graph: jg.Graph, implementation: str) -> Placed:
     mesh = jg.parallel.make_mesh(1)
     sharded = jg.parallel.shard(graph, None, mesh, implementation=implementation)
     own = jax.tree.map(lambda leaf: leaf[0], sharded.shards)
-    return Placed(jax.block_until_ready(own.local_block()), graph.num_edges)
+    return Placed(jax.block_until_ready(own.relation().block()), graph.num_edges)

@@ -1,8 +1,9 @@
-"""The traffic of a compiled program between devices, and the work that overlaps it."""
+"""What is compiled, what a program sends between devices, and the work that overlaps it."""
 
+from jaxgraph.analysis.compilations import compilations
 from jaxgraph.analysis.traffic import overlapped, traffic, traffic_by_link
 
-__all__ = ["overlapped", "traffic", "traffic_by_link"]
+__all__ = ["compilations", "overlapped", "traffic", "traffic_by_link"]
 
 
 def __dir__() -> list[str]:

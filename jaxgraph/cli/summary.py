@@ -45,7 +45,7 @@ def cost_summary(programs: Sequence[Any], sharded: Any, history: Any) -> dict[st
         sizes = {name: getattr(memory, f"{of}_size_in_bytes") for name, of in names.items()}
         sizes["total"] = sum(sizes.values()) - memory.alias_size_in_bytes
         found["memory_per_device"], found["traffic"] = sizes, dict(traffic(programs[0]))
-        hosts = sharded.shards.hosts
+        hosts = sharded.shards.exchange.hosts
         if hosts > 1:
             by_link = traffic_by_link(programs[0], sharded.mesh.size // hosts)
             found["bytes_between_hosts"] = sum(by_link.between.values())

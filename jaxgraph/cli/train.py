@@ -276,7 +276,7 @@ def _train(
     mesh = mesh_of(options.devices or options.parts or 1, group.count, options.hosts)
     model = build_model(settings, facts, options.seed, options.dtype)
     sharded = run.place(mesh)
-    hosts, log = sharded.shards.hosts, None
+    hosts, log = sharded.shards.exchange.hosts, None
     if options.log is not None:
         log = train.EpochLog(options.log, per_host=mesh.size // hosts if hosts > 1 else None)
     programs: list[Any] = []

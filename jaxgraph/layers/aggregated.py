@@ -7,17 +7,12 @@ without parameters, and nothing random comes before it, the sums do not change e
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Protocol, overload
+from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
-from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.parallel import Shard, SparseFeatures, ptags
-from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.neighborhood import check_neighborhood
+from jaxgraph.parallel import ptags
+from jaxgraph.parallel.feature_protocol import FeatureKind, Features, features_of
 from pallas_kernels.pytrees import pytree
 
 
@@ -34,13 +29,9 @@ class Aggregation(ptags.Aggregation, Protocol):
         """True where the aggregation commutes with a linear map of the features."""
         ...
 
-    def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
-        """Aggregates x, float [rows, features], each column independently."""
-        ...
-
 
 @pytree
-class AggregatedFeatures:
+class AggregatedFeatures(FeatureKind):
     """Features and their aggregate, which layers accept in place of features under `spmd`.
 
     A layer with this aggregation reads the aggregate; other layers and dropout read the features.
@@ -54,29 +45,39 @@ class AggregatedFeatures:
       aggregation: the aggregation that was applied.
     """
 
-    features: jax.Array | FeatureColumns
+    features: Features
     aggregate: jax.Array
     aggregation: Aggregation = dataclasses.field(metadata={"static": True})
+
+    is_masked = True
+
+    @property
+    def plain(self) -> Features:
+        """x without its aggregate."""
+        return self.features
+
+    @property
+    def values(self) -> FeatureKind:
+        """x by its protocol."""
+        return features_of(self.features)
 
     @property
     def is_joined_with_features(self) -> bool:
         """True where `aggregate` also holds x, for layers that map both by one product."""
-        return self.aggregate.shape[-1] > self.values.shape[-1]
+        return self.aggregate.shape[-1] > self.values.columns
 
-    @property
-    def values(self) -> jax.Array:
-        """x, or this device's columns of it."""
-        features = self.features
-        return features.values if isinstance(features, FeatureColumns) else features
+    def stores(self, aggregation: ptags.Aggregation, joined: bool | None = None) -> bool:
+        """True for its own aggregation."""
+        return self.aggregation == aggregation and joined in (None, self.is_joined_with_features)
 
     def aggregate_alone(self) -> jax.Array:
         """float [rows, features], the aggregation of x."""
-        return self.aggregate[..., -self.values.shape[-1] :]
+        return self.aggregate[..., -self.values.columns :]
 
-
-Features = jax.Array | SparseFeatures | FeatureColumns | AggregatedFeatures
-"""The input of layers: rows of the own nodes, dense or sparse, columns of all nodes, or either with
-its aggregate."""
+    def astype(self, dtype: Any) -> AggregatedFeatures:
+        """Features and aggregate in another type."""
+        features = self.values.astype(dtype)
+        return dataclasses.replace(self, features=features, aggregate=self.aggregate.astype(dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,40 +99,3 @@ class FirstAggregation:
     in_training: bool = True
     is_followed_by_maps: bool = True
     is_joined_with_features: bool = False
-
-
-@overload
-def plain_features(x: Features) -> jax.Array | SparseFeatures | FeatureColumns: ...
-@overload
-def plain_features(x: None) -> None: ...
-def plain_features(
-    x: Features | None,
-) -> jax.Array | SparseFeatures | FeatureColumns | None:
-    """Returns x without its aggregate."""
-    return x.features if isinstance(x, AggregatedFeatures) else x
-
-
-def aggregate_by_columns(
-    shard: Shard, x: jax.Array, aggregation: Aggregation, *, width: int
-) -> jax.Array:
-    """Aggregates x, `width` columns at a time.
-
-    A halo is then no larger than in a layer of that width.
-    """
-    check_neighborhood(shard)
-    features = x.shape[1]
-
-    def aggregated(columns: jax.Array) -> jax.Array:
-        return shard.mask_rows(aggregation(shard, columns)).astype(x.dtype)
-
-    if width >= features:
-        return aggregated(x)
-
-    def of_columns(index: jax.Array, aggregate: jax.Array) -> jax.Array:
-        # The last slice starts where it fits, and recomputes some columns.
-        start = jnp.minimum(index * width, features - width)
-        columns = aggregated(lax.dynamic_slice_in_dim(x, start, width, 1))
-        return lax.dynamic_update_slice_in_dim(aggregate, columns, start, 1)
-
-    empty = match_variation(jnp.zeros_like(x), x)
-    return lax.fori_loop(0, math.ceil(features / width), of_columns, empty)

@@ -11,12 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.layers.aggregated import AggregatedFeatures, Aggregation, FirstAggregation
+from jaxgraph.layers.aggregated import Aggregation, FirstAggregation
 from jaxgraph.layers.dense import rounded
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Reducer, Sum
 from jaxgraph.ops.core.reductions import REDUCTIONS
+from jaxgraph.parallel.feature_protocol import features_of
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
 from jaxgraph.parallel.propagate import mean_over_edges
 
@@ -43,11 +44,6 @@ class _Aggregation:
         inputs = Inputs((), sent, (), () if weights is None else weights)
         total = neighborhood.propagate(message, reducer, inputs)
         return self.finish(neighborhood.receivers, own, total)
-
-    def __call__(self, shard: Neighborhood, x: jax.Array, /) -> jax.Array:
-        """Aggregates x, float [rows, features]."""
-        sent = self.send(shard.senders, x)
-        return self.receive(shard, sent, shard.own_rows(sent))
 
     @property
     def edge_data(self) -> tuple[str, ...]:
@@ -144,10 +140,9 @@ def narrows(aggregation: Aggregation, kernel: jax.Array) -> bool:
     return aggregation.is_linear and kernel.shape[1] <= kernel.shape[0]
 
 
-def known_aggregate(neighborhood: Any, x: Any, aggregation: Aggregation) -> jax.Array | None:
-    """Returns the aggregate that is stored with x; None where edges or weights are others."""
+def stored(neighborhood: Any, x: Any, aggregation: Aggregation, joined: bool | None = None) -> Any:
+    """Features that store an aggregation; None if they do not, or edges or weights are others."""
+    features = features_of(x)
     all_edges = getattr(neighborhood, "kept_edges", None) is None
     same = all_edges and not getattr(neighborhood, "has_own_weights", False)
-    if same and isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
-        return x.aggregate_alone()
-    return None
+    return features if same and features.stores(aggregation, joined) else None

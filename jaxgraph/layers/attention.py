@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.dense import add_bias, at_use, check_width, linear
-from jaxgraph.layers.derived import DerivedFeatures
+from jaxgraph.layers.dense import add_bias, check_width, linear
 from jaxgraph.layers.edge_data import check_edge_features
 from jaxgraph.layers.edge_messages import EdgeGatMessage, EdgeGatV2Message
 from jaxgraph.ops.core.messages import Inputs
@@ -20,7 +18,8 @@ from jaxgraph.ops.gat import gat_reduction
 from jaxgraph.ops.gatv2 import gatv2_reduction
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
-from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
+from jaxgraph.parallel.feature_protocol import Features, at_use, features_of
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import aggregate_derived
 from jaxgraph.parallel.whole_graph import on_device
 
@@ -33,7 +32,7 @@ Params = Mapping[str, jax.Array]
 def gat_conv(
     params: Params,
     neighborhood: Graph | Neighborhood,
-    x: Features | Pair | DerivedFeatures,
+    x: Features | Pair,
     *,
     concat: bool = True,
     negative_slope: float = 0.2,
@@ -81,9 +80,7 @@ def gat_conv(
         dropout=dropout,
         key=key,
     )
-    if isinstance(x, DerivedFeatures):
-        stages = dataclasses.replace(stages, map=_map_gat_late)
-    return _attend(stages, params, neighborhood, x)
+    return _attend(stages, params, neighborhood, x, dataclasses.replace(stages, map=_map_gat_late))
 
 
 def gat_stages(
@@ -111,11 +108,17 @@ def gat_stages(
 
 
 def _attend(
-    stages: ConvStages, params: Params, neighborhood: Any, x: Features | Pair | DerivedFeatures
+    stages: ConvStages,
+    params: Params,
+    neighborhood: Any,
+    given: Features | Pair,
+    late_stages: ConvStages,
 ) -> jax.Array:
-    """Runs the stages; for `DerivedFeatures` the backward recomputes their rows."""
-    if not isinstance(x, DerivedFeatures):
-        return run_stages(stages, params, neighborhood, x)
+    """Runs the stages; or those for features whose rows the backward recomputes."""
+    x = features_of(two_ends(given)[0]).derivation
+    if x is None:
+        return run_stages(stages, params, neighborhood, given)
+    stages = late_stages
     if stages.edge is not None:
         raise ValueError(
             "DerivedFeatures go with layers without edge features; pass this one the features"
@@ -188,7 +191,7 @@ def _per_head(vectors: jax.Array) -> jax.Array:
 def gatv2_conv(
     params: Params,
     neighborhood: Graph | Neighborhood,
-    x: Features | Pair | DerivedFeatures,
+    x: Features | Pair,
     *,
     concat: bool = True,
     negative_slope: float = 0.2,
@@ -232,7 +235,7 @@ def gatv2_conv(
         dropout=dropout,
         key=key,
     )
-    return _attend(stages, params, neighborhood, x)
+    return _attend(stages, params, neighborhood, x, stages)
 
 
 def gatv2_stages(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.edge_data import check_edge_features
 from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.edge_normalization import edge_softmax
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, stage_inputs
+from jaxgraph.parallel.feature_protocol import Features
 from jaxgraph.parallel.neighborhood import Neighborhood
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device
 

@@ -18,26 +18,26 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.layers.activations import keeping_output
-from jaxgraph.layers.aggregated import (
-    AggregatedFeatures,
-    Features,
-    plain_features,
-)
 from jaxgraph.layers.aggregations import (
     NeighborReduction,
     SymmetricSum,
-    known_aggregate,
     narrows,
+    stored,
 )
-from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
+from jaxgraph.layers.dense import add_bias, check_width, linear, product, products, rounded
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.reductions import check_reduction
-from jaxgraph.parallel import Shard, SparseFeatures
+from jaxgraph.parallel import Shard
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.feature_protocol import (
+    Features,
+    at_use,
+    features_of,
+    plain_features,
+    plain_of,
+)
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.ptags import Shares, sync
-from jaxgraph.parallel.sparse_features import refuse_sparse
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ class _Orders(NamedTuple):
       combine: `(kernels, own, aggregated) -> y`, the step after the aggregation.
       map_after: `(by, kernels, x, aggregated) -> y`, map and step after the aggregation of x.
       finish: `(params, nodes, y) -> y`, all later steps.
-      is_for_sparse: whether features are sparse; these are mapped first whatever their width.
     """
 
     kernels: tuple[str, ...]
@@ -65,25 +64,26 @@ class _Orders(NamedTuple):
     combine: Callable[[Params, Any, jax.Array], jax.Array]
     map_after: Callable[[str, Params, jax.Array, jax.Array], jax.Array]
     finish: Callable[[Params, Nodes, jax.Array], jax.Array]
-    is_for_sparse: bool = False
 
-    def at_use(self, params: Params, x: jax.Array) -> Params:
+    def at_use(self, params: Params, x: Features) -> Params:
         """Casts kernels to the type of x, but not scalars: their results are cast."""
         chosen = {name: params[name] for name in self.kernels}
         return {name: at_use(k, x) if jnp.ndim(k) else k for name, k in chosen.items()}
 
 
 def _stages(
-    params: Params, aggregation: Any, orders: _Orders, dtype: Any, *, is_weighted: bool
+    aggregation: Any, orders: _Orders, dtype: Any, *, is_weighted: bool, maps_first: bool
 ) -> ConvStages:
-    """The stages of a convolution, in the order that aggregates fewer columns."""
+    """The stages of a convolution; a map comes first where it leaves fewer columns to aggregate."""
     message, reducer = aggregation.fold(dtype, is_weighted=is_weighted)
-    maps_first = orders.is_for_sparse or narrows(aggregation, params[orders.kernels[0]])
 
     def map_nodes(params: Params, nodes: Nodes, x: Any) -> Rows:
-        own, sent = nodes.mask_rows(x), x
         if maps_first:
+            own = nodes.mask_rows(x)
             own, sent = orders.map(nodes.implementation, orders.at_use(params, x), own)
+        else:
+            sent = features_of(x).rows("an aggregation")
+            own = nodes.mask_rows(sent)
         return Rows(aggregation.send(nodes, sent), own=own)
 
     def update(params: Params, nodes: Nodes, rows: Rows, total: jax.Array) -> jax.Array:
@@ -100,61 +100,59 @@ def _stages(
     )
 
 
+def gcn_stages(
+    params: Params, dtype: Any, *, is_weighted: bool = False, add_self_loops: bool = True
+) -> ConvStages:
+    """The stages of `gcn_conv`, for dense rows."""
+    aggregation = SymmetricSum(add_self_loops)
+    first = narrows(aggregation, params["kernel"])
+    return _stages(aggregation, _GCN, dtype, is_weighted=is_weighted, maps_first=first)
+
+
+def sage_stages(
+    params: Params, dtype: Any, *, is_weighted: bool = False, reduce: str = "mean"
+) -> ConvStages:
+    """The stages of `sage_conv`, for dense rows."""
+    aggregation = NeighborReduction(reduce)
+    first = narrows(aggregation, params["neighbor_kernel"])
+    return _stages(aggregation, _SAGE, dtype, is_weighted=is_weighted, maps_first=first)
+
+
 def _convolve(
-    params: Params, neighborhood: Neighborhood, x: Any, aggregation: Any, orders: _Orders
+    params: Params, neighborhood: Any, x: Any, aggregation: Any, orders: _Orders
 ) -> jax.Array:
-    """Runs the convolution in stages; for features split by column, as shares of a sum."""
-    kernel = params[orders.kernels[0]]
+    """Runs the convolution in stages; of split features and stored aggregates, by `sync`."""
+    kernel, nodes = params[orders.kernels[0]], neighborhood.receivers
     of_senders, of_receivers = two_ends(x)
-    aggregate = known_aggregate(neighborhood, of_senders, aggregation)
-    features = plain_features(of_senders)
+    known, features = stored(neighborhood, of_senders, aggregation), plain_of(of_senders)
     check_width(neighborhood.senders, features, kernel)
     if not aggregation.is_linear:
-        refuse_sparse(features, f"reduce={aggregation.reduce!r}")
-    nodes = neighborhood.receivers
-    if isinstance(features, FeatureColumns):
-        y = sync(_shares(params, neighborhood, features, aggregate, aggregation, orders))
-        return orders.finish(params, nodes, y)
-    if aggregate is not None:
-        kernels = orders.at_use(params, features)
-        y = orders.map_after(nodes.implementation, kernels, features, aggregate)
-        return orders.finish(params, nodes, y)
+        features.check_dense(f"reduce={aggregation.reduce!r}")
+    maps_first = aggregation.is_linear and features.narrows(kernel)
+    if known or features.is_split:
+        kernels, by = orders.at_use(params, features), nodes.implementation
+        after = functools.partial(orders.map_after, by)
+        shares = Shares(neighborhood, features.plain, kernels, aggregation, after)
+        if known:
+            shares = dataclasses.replace(shares, aggregate=known.aggregate_alone())
+        elif maps_first:
+            before = functools.partial(orders.map, by)
+            shares = dataclasses.replace(shares, before=before, after=orders.combine)
+        return orders.finish(params, nodes, sync(shares))
     dtype, weighted = activation_type(features, kernel), neighborhood.edge_weight is not None
-    is_sparse = isinstance(features, SparseFeatures)
-    orders = orders._replace(is_for_sparse=is_sparse)
+    # Weights make the sum of integers a floating one.
+    given = features.astype(dtype) if weighted else features.plain
     if of_receivers is not None:
         check_width(nodes, of_receivers, kernel)
-        features = (features, of_receivers)
-    if weighted and not is_sparse:  # Weights make the sum of integers a floating one.
-        features = jax.tree.map(lambda rows: rows.astype(dtype), features)
-    stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted)
-    return run_stages(stages, params, neighborhood, features)
+        given = given, of_receivers.astype(dtype) if weighted else of_receivers
+    stages = _stages(aggregation, orders, dtype, is_weighted=weighted, maps_first=maps_first)
+    return run_stages(stages, params, neighborhood, given)
 
 
-def _shares(
-    params: Params,
-    shard: Any,
-    x: FeatureColumns,
-    aggregate: jax.Array | None,
-    aggregation: Any,
-    orders: _Orders,
-) -> Shares:
-    """A device's share of the convolution up to its first non-linearity."""
-    kernels, by = orders.at_use(params, x.values), shard.implementation
-    after = functools.partial(orders.map_after, by)
-    shares = Shares(shard, x, kernels, aggregation, after, aggregate=aggregate)
-    narrows = params[orders.kernels[0]].shape[1] <= x.values.shape[1]
-    maps_first = narrows or isinstance(x.values, SparseFeatures)
-    if aggregate is None and aggregation.is_linear and maps_first:
-        before = functools.partial(orders.map, by)
-        return dataclasses.replace(shares, before=before, after=orders.combine)
-    return shares
-
-
-def activation_type(x: Any, kernel: jax.Array) -> Any:
+def activation_type(x: Features, kernel: jax.Array) -> Any:
     """Returns the type of activations: that of x, promoted by W unless it is a floating type."""
     is_floating = jnp.issubdtype(x.dtype, jnp.floating)
-    return x.dtype if is_floating else jnp.result_type(x, kernel)
+    return x.dtype if is_floating else jnp.result_type(x.dtype, kernel)
 
 
 def _with_bias(params: Params, nodes: Nodes, y: jax.Array) -> jax.Array:
@@ -196,13 +194,6 @@ def gcn_conv(
     return _convolve(params, neighborhood, x, aggregation, _GCN)
 
 
-def gcn_stages(
-    params: Params, dtype: Any, *, add_self_loops: bool = True, is_weighted: bool = False
-) -> ConvStages:
-    """The stages of `gcn_conv`."""
-    return _stages(params, SymmetricSum(add_self_loops), _GCN, dtype, is_weighted=is_weighted)
-
-
 _GCN = _Orders(
     kernels=("kernel",),
     map=lambda by, kernels, x: (None, product(by, x, kernels["kernel"])),
@@ -241,21 +232,13 @@ def sage_conv(
     neighborhood, x = on_device(neighborhood, x)
     aggregation = NeighborReduction(reduce)
     check_edge_data(neighborhood, "sage_conv", ("edge_weight",))
-    known = known_aggregate(neighborhood, x, aggregation) is not None
-    if isinstance(x, AggregatedFeatures) and known and x.is_joined_with_features:
+    joined = stored(neighborhood, x, aggregation, joined=True)
+    if joined:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
         return linear(
-            neighborhood.receivers, x.aggregate, kernel, params.get("bias"), is_masked=True
+            neighborhood.receivers, joined.aggregate, kernel, params.get("bias"), is_masked=True
         )
     return _convolve(params, neighborhood, x, aggregation, _SAGE)
-
-
-def sage_stages(
-    params: Params, dtype: Any, *, reduce: str = "mean", is_weighted: bool = False
-) -> ConvStages:
-    """The stages of `sage_conv`."""
-    check_reduction(reduce)
-    return _stages(params, NeighborReduction(reduce), _SAGE, dtype, is_weighted=is_weighted)
 
 
 _SAGE = _Orders(
@@ -292,15 +275,10 @@ def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | P
     neighborhood, x = on_device(neighborhood, x)
     neighbors = NeighborReduction("sum")
     check_edge_data(neighborhood, "gin_conv", ("edge_weight",))
-    if narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):
+    if narrows(neighbors, params["first_kernel"]) and not plain_of(x).is_split:
         # A sum of mapped rows has fewer columns than the stored aggregate.
-        x = x.features if isinstance(x.features, jax.Array) else x
+        x = plain_features(x)
     return _convolve(params, neighborhood, x, neighbors, _GIN)
-
-
-def gin_stages(params: Params, dtype: Any, *, is_weighted: bool = False) -> ConvStages:
-    """The stages of `gin_conv`."""
-    return _stages(params, NeighborReduction("sum"), _GIN, dtype, is_weighted=is_weighted)
 
 
 def perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxgraph.layers.dense import check_rate
 from jaxgraph.parallel import Shard, keep_edges, propagate
+from jaxgraph.parallel.node_table import Degrees
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
@@ -58,20 +58,18 @@ def dropout_edge(shard: Graph | Shard, key: jax.Array, *, rate: float) -> Shard:
     keep = keep_edges(shard, key, rate)
     if shard.kept_edges is not None:
         keep = keep & shard.kept_edges
-    whole = dataclasses.replace(shard, kept_edges=None)
+    whole = shard.with_edges(kept_edges=None)
     weights = jnp.ones_like(keep) if shard.edge_weight is None else shard.edge_weight
     count, weight, loops = propagate(
         whole, _counted, shard.node_ids, shard.node_ids, (keep, weights)
     )
     weighted = shard.weighted_in_degree
-    return dataclasses.replace(
-        shard,
-        follows_from=None,
-        kept_edges=keep,
-        in_degree=count.astype(shard.in_degree.dtype),
-        weighted_in_degree=None if weighted is None else weight.astype(weighted.dtype),
-        missing_self_loop=loops == 0,
+    degrees = Degrees(
+        count.astype(shard.in_degree.dtype),
+        loops == 0,
+        None if weighted is None else weight.astype(weighted.dtype),
     )
+    return shard.with_edges(kept_edges=keep, at_receivers=degrees)
 
 
 def _counted(sender: Any, receiver: Any, edge: Any) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.layers.aggregated import Features, plain_features
 from jaxgraph.layers.convolutions import activation_type, perceptron, with_own
-from jaxgraph.layers.dense import at_use, check_width, product
+from jaxgraph.layers.dense import check_width, product
 from jaxgraph.layers.edge_data import check_edge_features
 from jaxgraph.layers.edge_messages import gine_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.feature_protocol import Features, at_use, features_of, plain_features
 from jaxgraph.parallel.kept_edges import check_all_edges
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.schedules.p3 import push_pull
-from jaxgraph.parallel.sparse_features import refuse_sparse
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
@@ -53,15 +51,16 @@ def gine_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | 
     """
     neighborhood, x = on_device(neighborhood, x)
     check_edge_features(neighborhood, "gine_conv", params["edge_kernel"])
-    x = x if isinstance(x, tuple) else plain_features(x)
+    x = plain_features(x)
     of_senders, of_receivers = two_ends(x)
-    refuse_sparse(of_senders, "gine_conv")
-    check_width(neighborhood.senders, of_senders, params["first_kernel"])
+    features = features_of(of_senders)
+    features.check_dense("gine_conv")
+    check_width(neighborhood.senders, features, params["first_kernel"])
     if of_receivers is not None:
         check_width(neighborhood.receivers, of_receivers, params["first_kernel"])
-    if isinstance(x, FeatureColumns):
-        return _of_columns(params, neighborhood, x)
-    dtype = activation_type(of_senders, params["first_kernel"])
+    if features.is_split:
+        return _of_columns(params, neighborhood, features)
+    dtype = activation_type(features, params["first_kernel"])
     return run_stages(gine_stages(params, dtype), params, neighborhood, x)
 
 
@@ -72,8 +71,8 @@ def gine_stages(params: Params, dtype: Any) -> ConvStages:
     )
 
 
-def _map(dtype: Any, params: Params, nodes: Nodes, x: jax.Array) -> Rows:
-    rows = nodes.mask_rows(x.astype(dtype))
+def _map(dtype: Any, params: Params, nodes: Nodes, x: Features) -> Rows:
+    rows = nodes.mask_rows(features_of(x).rows("gine_conv").astype(dtype))
     return Rows(rows, own=rows)
 
 
@@ -88,7 +87,7 @@ def _of_messages(params: Params, sent: jax.Array) -> tuple[jax.Array, jax.Array 
     return at_use(params["edge_kernel"], sent), None if bias is None else at_use(bias, sent)
 
 
-def _of_columns(params: Params, shard: Any, x: FeatureColumns) -> jax.Array:
+def _of_columns(params: Params, shard: Any, x: Any) -> jax.Array:
     """Sums this device's columns of messages: each reads the same column of x alone."""
     check_all_edges(shard)
     topology, by = shard.require_columns(), shard.implementation

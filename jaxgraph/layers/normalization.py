@@ -64,7 +64,7 @@ def _sums(
 
     def centered(table: jax.Array, shift: jax.Array) -> jax.Array:
         table = to_accumulation(table) - shift[None]
-        return shard.mask_rows(table) if shard.manifest.has_padding else table
+        return shard.mask_rows(table) if shard.has_padding else table
 
     of_x = centered(x, x_shift)
     return jnp.sum(of_x, 0), jnp.sum(of_x * centered(z, z_shift), 0)
@@ -122,7 +122,7 @@ def _batch_norm_forward(epsilon, shard, x, scale, bias):
 
 def _batch_norm_backward(epsilon, residuals, gradients):
     shard, x, mean, inverse, count, scale = residuals
-    implementation = shard.incoming.implementation
+    implementation = shard.implementation
     gradient = stored_for(implementation, gradients[0])
     # Otherwise XLA would compute `normal` in the forward, and save it as well.
     x = x + when_ready(gradient).astype(x.dtype)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.dense import at_use, linear, product, rounded
+from jaxgraph.layers.dense import linear, product, rounded
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Extremum, Sum
 from jaxgraph.parallel.conv_stages import Pair
+from jaxgraph.parallel.feature_protocol import Features, at_use
 from jaxgraph.parallel.neighborhood import Neighborhood, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.whole_graph import on_device

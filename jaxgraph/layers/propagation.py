@@ -13,16 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.aggregations import SymmetricSum
-from jaxgraph.layers.dense import (
-    at_use,
-    check_rate,
-    check_width,
-    product,
-    require_rows,
-    rounded,
-)
+from jaxgraph.layers.dense import check_rate, check_width, product, require_rows, rounded
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.derivatives import custom_vjp
 from jaxgraph.ops.core.edges import match_variation
@@ -32,6 +24,7 @@ from jaxgraph.ops.core.propagation import primal_values
 from jaxgraph.ops.core.randomness import edge_keep_mask, seed_words
 from jaxgraph.parallel import Shard, keep_edges
 from jaxgraph.parallel.conv_stages import Pair
+from jaxgraph.parallel.feature_protocol import Features, at_use
 from jaxgraph.parallel.neighborhood import Neighborhood, two_ends
 from jaxgraph.parallel.whole_graph import on_device
 

@@ -10,13 +10,12 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.activations import Activation, keeping_output
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import MAPPED
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.ops.core.stored import stored
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.propagate import reads_own_rows
+from jaxgraph.parallel.feature_protocol import Features
 
 LAYER_INPUT = "layer_input"
 """Checkpoint name of a layer's input, the previous convolution's output."""
@@ -130,7 +129,7 @@ class RematPolicy:
         Returns:
           x, or `DerivedFeatures` for a convolution that recomputes x or its products.
         """
-        if not self.recompute or not isinstance(x, jax.Array) or not reads_own_rows(shard):
+        if not self.recompute or not isinstance(x, jax.Array) or not shard.exchange.reads_own_rows:
             return x
         keeps_products = MAPPED not in self.recompute
         if INPUT in self.recompute:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.dense import at_use, linear, rounded
+from jaxgraph.layers.dense import linear, rounded
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.dot import dot_reduction
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
+from jaxgraph.parallel.feature_protocol import Features, at_use
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
 from jaxgraph.parallel.whole_graph import on_device
 

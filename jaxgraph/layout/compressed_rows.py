@@ -81,6 +81,14 @@ class CompressedRows:
         numbers = inverse_permutation(self.halo_order())
         return numbers - np.repeat(self.pointers[:-1], np.diff(self.pointers)).astype(numbers.dtype)
 
+    def numbers_in(self, halo: CompressedRows) -> np.ndarray:
+        """The number of each row in another halo that has it, int [rows of all groups]."""
+        if halo is self:
+            return self.halo_numbers()
+        size = int(max(self.rows.max(initial=0), halo.rows.max(initial=0))) + 1
+        own, all_rows = (each.groups().astype(np.int64) * size + each.rows for each in (self, halo))
+        return halo.halo_numbers()[np.searchsorted(all_rows, own)]
+
 
 def compress(rows: np.ndarray, edges: np.ndarray | None, edge_ptr: np.ndarray) -> CompressedRows:
     """Finds the rows that have edges."""

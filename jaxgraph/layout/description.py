@@ -10,7 +10,7 @@ import numpy as np
 from jaxgraph.layout.extents import Extents, extents_of
 from jaxgraph.layout.feature_tables import FeatureEdges, count_features
 from jaxgraph.layout.halo import SMALLEST_UNIT, choose_unit, in_units
-from jaxgraph.layout.manifest import FeatureSizes, Manifest
+from jaxgraph.layout.manifest import FeatureSizes, Manifest, SenderTable
 from jaxgraph.layout.node_tables import num_edge_types
 from jaxgraph.layout.row_lengths import RowLengths, leaving
 from jaxgraph.layout.survey import Survey
@@ -51,6 +51,7 @@ def describe(
         has_padding=bool(extents.part_nodes.min() < node_rows),
         num_edge_types=num_edge_types(found.graph) if isinstance(found, Survey) else 0,
         counts=extents.counts,
+        senders=_senders(extents, fewest_rows),
     )
     listed = [(name, (0, *rest), dtype) for name, rest, dtype in extents.node_data]
     edges = int(extents.part_edges.max())
@@ -65,6 +66,13 @@ def describe(
     if chunks is None and isinstance(found, Survey) and found.features is not None:
         return with_features(manifest, found.graph.num_features, found.features)
     return manifest
+
+
+def _senders(extents: Extents, fewest_rows: int) -> SenderTable | None:
+    senders = extents.part_senders
+    if senders is None:
+        return None
+    return SenderTable(max(int(senders.max()), fewest_rows), extents.boundary_of_senders)
 
 
 def with_features(
@@ -113,7 +121,8 @@ def _table_extents(extents: Extents) -> Iterator[tuple[str, Shape]]:
         yield "incoming/sender_ids", (0,)
         yield "incoming/sender_ptr", (1,)
     else:
-        known = extents.part_nodes + extents.halo.sum(axis=1)
+        senders = extents.part_nodes if extents.part_senders is None else extents.part_senders
+        known = senders + extents.halo.sum(axis=1)
         yield "incoming/sender_ids", (int(known.max()),)
         yield "incoming/sender_ptr", (parts,)
     if parts == 1:

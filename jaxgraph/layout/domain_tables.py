@@ -10,17 +10,22 @@ import dataclasses
 import numpy as np
 
 from jaxgraph.layout.edge_tables import Side, edge_tables, halo_arrays
+from jaxgraph.layout.local_order import SharedHalos
 from jaxgraph.layout.manifest import Arrays, Manifest
 from jaxgraph.layout.part_edges import outgoing_rows
 from jaxgraph.layout.survey import OrderedParts
 
 
-def domain_arrays(survey: OrderedParts, part: int, manifest: Manifest) -> Arrays:
+def domain_arrays(
+    survey: OrderedParts, part: int, manifest: Manifest, shared: SharedHalos | None = None
+) -> Arrays:
     """The edges that end in a part, and the rows that it sends."""
-    order, edges = survey.order, survey.incoming[part]
+    edges = survey.incoming[part]
     halo, receivers = edges.by_sender, edges.by_receiver
+    order = survey.order if shared is None else shared.order
+    halos = halo if shared is None else shared.of_parts[part]
     owner = (part - halo.groups().astype(np.int64)) % survey.num_parts
-    numbers = manifest.node_rows + owner * manifest.halo_rows + halo.halo_numbers()
+    numbers = manifest.own_sender_rows + owner * manifest.halo_rows + halo.numbers_in(halos)
     place = np.where(owner == part, halo.rows, numbers).astype(np.int32)
     ends = np.asarray([0, len(place)])
     senders = dataclasses.replace(halo, pointers=ends, edge_ptr=halo.edge_ptr[[0, -1]])
@@ -38,6 +43,11 @@ def domain_arrays(survey: OrderedParts, part: int, manifest: Manifest) -> Arrays
     arrays["incoming/sender_ids"] = ids
     arrays["incoming/sender_ptr"] = np.zeros(1, np.int64)
     if survey.num_parts > 1:
-        sent = outgoing_rows([edges.by_sender for edges in survey.incoming], part)
-        arrays |= halo_arrays("send", sent, range(survey.num_parts - 1), manifest)
+        of_parts = (
+            [edges.by_sender for edges in survey.incoming] if shared is None else shared.of_parts
+        )
+        sent = outgoing_rows(of_parts, part)
+        arrays |= halo_arrays(
+            "send", sent, range(survey.num_parts - 1), manifest.boundary_of_senders
+        )
     return arrays

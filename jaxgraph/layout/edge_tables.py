@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 
 from jaxgraph.layout.compressed_rows import CompressedRows
-from jaxgraph.layout.manifest import Arrays, Manifest
+from jaxgraph.layout.manifest import Arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +45,12 @@ def edge_tables(
     return arrays
 
 
-def halo_arrays(name: str, rows: CompressedRows, groups: range, manifest: Manifest) -> Arrays:
+def halo_arrays(name: str, rows: CompressedRows, groups: range, boundary: int) -> Arrays:
     """The arrays of `jaxgraph.parallel.shard.HaloTable`."""
     pointers = rows.pointers[groups.start : groups.stop + 1]
     sent = rows.rows[rows.halo_order()[pointers[0] : pointers[-1]]]
     pointers = pointers - pointers[0]
-    position = np.full((len(groups), manifest.boundary_rows), -1, np.int32)
+    position = np.full((len(groups), boundary), -1, np.int32)
     for step, (first, stop) in enumerate(itertools.pairwise(pointers)):
         position[step, sent[first:stop]] = np.arange(stop - first, dtype=np.int32)
     return {f"{name}/rows": sent, f"{name}/ptr": pointers, f"{name}/position": position}

@@ -24,6 +24,8 @@ class Extents:
       counts: nodes, edges and halo rows of the whole graph.
       num_classes, multilabel: of the labels.
       part_nodes: int [parts], nodes of each.
+      part_senders: int [parts], senders of each; None: they are the same nodes.
+      boundary_of_senders: as `boundary`, of the senders' table.
       part_edges: int [parts], edges that end in each.
       boundary: the first rows of a part among which are all that others read, of the largest.
       halo: int64 [parts, parts], rows that a part needs from another one to aggregate.
@@ -47,6 +49,8 @@ class Extents:
     has_repetitions: bool
     node_data: tuple[tuple[str, Shape, np.dtype], ...]
     edge_data: tuple[tuple[str, Shape, np.dtype], ...]
+    part_senders: np.ndarray | None = None
+    boundary_of_senders: int = 0
 
     @property
     def num_parts(self) -> int:
@@ -57,6 +61,7 @@ class Extents:
 def extents_of(survey: Survey) -> Extents:
     """The counts of a surveyed graph that decide the shapes of its parts."""
     graph, order, nothing = survey.graph, survey.order, np.zeros(0, np.int64)
+    senders = order if survey.shared is None else survey.shared.order
 
     def kinds(arrays: Mapping[str, np.ndarray]) -> tuple[tuple[str, Shape, np.dtype], ...]:
         return tuple((name, values.shape[1:], values.dtype) for name, values in arrays.items())
@@ -75,4 +80,6 @@ def extents_of(survey: Survey) -> Extents:
         has_repetitions=survey.has_repetitions,
         node_data=kinds(node_arrays(graph, survey.degrees, nothing)),
         edge_data=kinds(edge_arrays(graph, nothing)),
+        part_senders=None if survey.shared is None else np.diff(senders.part_ptr),
+        boundary_of_senders=int(senders.boundary.max()),
     )

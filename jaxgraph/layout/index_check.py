@@ -26,7 +26,8 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
     """Checks every index of a part."""
     where, rows, counts = f"part {index}: ", manifest.node_rows, manifest.counts
     nodes = 2**31 if counts is None else counts.num_nodes
-    stops = {"node_ids": nodes, "columns/node_ids": nodes, "send/rows": rows, "reach/rows": rows}
+    stops = {"node_ids": nodes, "columns/node_ids": nodes, "reach/rows": rows}
+    stops["send/rows"] = manifest.own_sender_rows
     # A device reads a row of a message even where none arrives.
     sent, answered = max(manifest.halo_rows, 1), max(manifest.reach_rows, 1)
     stops |= {"send/position": sent, "reach/position": answered}
@@ -47,6 +48,7 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
     }.items():
         if name in arrays:
             _check_pointers(where + name, arrays[name], len(arrays[most]))
+    leaving = {"outgoing/by_receiver": answered, "outgoing/by_sender": manifest.own_sender_rows}
     others = {"incoming/by_sender": sent, "outgoing/by_receiver": answered}
     for name in arrays:
         if name.endswith("by_receiver/neighbors"):
@@ -54,7 +56,7 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
             ends = (f"{edges}/by_receiver", f"{edges}/by_sender")
             tables = []
             for end in ends:
-                first = {"outgoing/by_sender": rows, "outgoing/by_receiver": answered}.get(end)
+                first = leaving.get(end)
                 first = manifest.table_rows(end) if first is None else first
                 tables.append((first, others.get(end, first)))
             _check_edges(arrays, where, ends, tables)

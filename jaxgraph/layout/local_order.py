@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.sorting import counting_argsort, index_dtype, smallest_unsigned
 
@@ -44,6 +46,19 @@ class LocalOrder:
     def nodes_of(self, part: int) -> np.ndarray:
         """The nodes of a part by row, int [nodes of the part]."""
         return self.nodes[self.part_ptr[part] : self.part_ptr[part + 1]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SharedHalos:
+    """The rows of senders that the parts read of each other, over all relations of an exchange.
+
+    Attributes:
+      order: the owners of the senders.
+      of_parts: the rows that each part reads, by their part on the ring.
+    """
+
+    order: LocalOrder
+    of_parts: Sequence[CompressedRows]
 
 
 def local_order(graph: Graph, partition: Partition) -> LocalOrder:

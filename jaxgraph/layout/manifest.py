@@ -145,6 +145,18 @@ class FeatureSizes:
 
 
 @dataclasses.dataclass(frozen=True)
+class SenderTable:
+    """The sizes of the senders' table of a relation; see `Manifest`.
+
+    Attributes:
+      node_rows, boundary_rows: as of the receivers' table.
+    """
+
+    node_rows: int
+    boundary_rows: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
     """The exchange schedule, the padded shape of every array of a part, and counts.
 
@@ -171,6 +183,8 @@ class Manifest:
       features: the sizes of sparse features. None: features are dense, or there are none.
       num_edge_types: the largest edge type plus one; 0: edges have no types, or it is not known,
         of parts that were written by an earlier version.
+      senders: the senders' table, whose halos the exchange may share with other relations; None:
+        senders and receivers are the same nodes, and the halos are the own ones.
       counts: the graph's size, or None where graphs of several sizes have this manifest.
     """
 
@@ -189,6 +203,7 @@ class Manifest:
     columns: ColumnSchedule | None = None
     features: FeatureSizes | None = None
     num_edge_types: int = 0
+    senders: SenderTable | None = None
     counts: Counts | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -218,11 +233,21 @@ class Manifest:
         return self.halo_unit * max(max(row) for row in self.reach_units)
 
     @property
+    def own_sender_rows(self) -> int:
+        """Rows per part of the senders' table."""
+        return self.node_rows if self.senders is None else self.senders.node_rows
+
+    @property
+    def boundary_of_senders(self) -> int:
+        """The leading rows of the senders' table that include all that other parts read."""
+        return self.boundary_rows if self.senders is None else self.senders.boundary_rows
+
+    @property
     def sender_rows(self) -> int:
         """Rows of the senders of the first group of edges: in mode "domain" with all halos."""
         if self.mode == "sar" or self.num_parts == 1:
-            return self.node_rows
-        return self.node_rows + self.num_parts * self.halo_rows
+            return self.own_sender_rows
+        return self.own_sender_rows + self.num_parts * self.halo_rows
 
     @property
     def has_outgoing(self) -> bool:
@@ -276,7 +301,7 @@ class Manifest:
         by_name = {
             "send/rows": self.halo_rows,
             "reach/rows": self.reach_rows,
-            "send/position": (0, self.boundary_rows),
+            "send/position": (0, self.boundary_of_senders),
             "reach/position": (0, self.boundary_rows),
             "incoming/sender_ids": self.sender_rows if self.mode == "domain" else 0,
         }

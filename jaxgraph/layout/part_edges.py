@@ -61,11 +61,13 @@ def ordered_edges(
     receivers: np.ndarray,
     *,
     one_group_of_receivers: bool = False,
+    of_senders: LocalOrder | None = None,
 ) -> PartEdges:
-    """Orders the edges that end in a part."""
-    key, key_ptr = _sender_keys(order, part, senders)
+    """Orders the edges that end in a part; the senders may be nodes of another table."""
+    of_senders = order if of_senders is None else of_senders
+    key, key_ptr = _sender_keys(of_senders, part, senders)
     del senders
-    by_key = counting_argsort(key, len(order.part))
+    by_key = counting_argsort(key, len(of_senders.part))
     receiver_rows = order.row[receivers][by_key]
     del receivers
     edges, key = edges[by_key], key[by_key]

@@ -56,7 +56,7 @@ class PartTables:
         manifest, found = self.manifest, self.survey
         arrays = node_arrays(found.graph, found.degrees, found.order.nodes_of(index))
         tables = sar_arrays if manifest.mode == "sar" else domain_arrays
-        arrays |= tables(found, index, manifest)
+        arrays |= tables(found, index, manifest, found.shared)
         if self.columns is not None:
             arrays |= self.columns.arrays(index)
         elif found.features is not None:

@@ -17,7 +17,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.layout.feature_tables import FeatureEdges, feature_edges
 from jaxgraph.layout.halo import pair_counts
 from jaxgraph.layout.index_range import check_graph
-from jaxgraph.layout.local_order import LocalOrder, local_order
+from jaxgraph.layout.local_order import LocalOrder, SharedHalos, local_order
 from jaxgraph.layout.manifest import MODES, Arrays
 from jaxgraph.layout.node_tables import edge_arrays, global_degrees
 from jaxgraph.layout.part_edges import PartEdges, incoming_edges
@@ -62,6 +62,8 @@ class Survey:
         "domain".
       degrees: arrays [nodes] by name, from `global_degrees`.
       lengths: row lengths by edge group of the mode.
+      shared: the halos of the exchange, where it serves several relations or the senders are nodes
+        of another table; None: those that the own edges read.
     """
 
     graph: Graph
@@ -72,6 +74,7 @@ class Survey:
     reach: np.ndarray
     degrees: Mapping[str, np.ndarray]
     lengths: EdgeLengths
+    shared: SharedHalos | None = None
 
     @property
     def num_parts(self) -> int:

@@ -16,15 +16,16 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxgraph import layers
-from jaxgraph.layers.aggregated import Features, FirstAggregation
+from jaxgraph.layers.aggregated import FirstAggregation
 from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_aggregation
 from jaxgraph.layers.attention import gat_stages, gatv2_stages
 from jaxgraph.layers.convolutions import check_reduction
 from jaxgraph.layers.dense import check_rate
 from jaxgraph.nn import parameters
-from jaxgraph.nn.module import Params, SizedModule
+from jaxgraph.nn.module import SizedModule
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.conv_stages import ConvStages
+from jaxgraph.parallel.feature_protocol import Features
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
@@ -47,6 +48,9 @@ class GCNConv(SizedModule):
       Kipf and Welling, "Semi-supervised classification with graph convolutional networks", 2017.
     """
 
+    _layer = staticmethod(layers.gcn_conv)
+    _options = ("add_self_loops",)
+
     add_self_loops: bool = True
 
     def _make(self, rngs: nnx.Rngs) -> None:
@@ -59,11 +63,6 @@ class GCNConv(SizedModule):
         """The aggregation of the features if this is a model's first layer."""
         aggregation = SymmetricSum(self.add_self_loops)
         return first_aggregation(aggregation, self.kernel.get_value())
-
-    def _compute(
-        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
-    ) -> jax.Array:
-        return layers.gcn_conv(params, shard, x, add_self_loops=self.add_self_loops)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -86,6 +85,9 @@ class SAGEConv(SizedModule):
       Hamilton et al., "Inductive representation learning on large graphs", 2017.
     """
 
+    _layer = staticmethod(layers.sage_conv)
+    _options = ("reduce",)
+
     reduce: str = "mean"
 
     def _make(self, rngs: nnx.Rngs) -> None:
@@ -103,17 +105,13 @@ class SAGEConv(SizedModule):
         found = first_aggregation(aggregation, self.neighbor_kernel.get_value())
         return dataclasses.replace(found, is_joined_with_features=True)
 
-    def _compute(
-        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
-    ) -> jax.Array:
-        return layers.sage_conv(params, shard, x, reduce=self.reduce)
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _AttentionConv(SizedModule):
     """The shared code of GATConv and GATv2Conv, without parameters and score."""
 
-    _layer: ClassVar[Callable[..., jax.Array]]
+    _options = ("concat", "negative_slope", "dropout", "add_self_loops")
+
     _stages: ClassVar[Callable[..., ConvStages]]
 
     num_heads: int = 1
@@ -151,20 +149,6 @@ class _AttentionConv(SizedModule):
         )
         x = parameters.in_dtype(x, self.dtype)
         return layers.attention_weights(stages, params, shard, x)
-
-    def _compute(
-        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
-    ) -> jax.Array:
-        return type(self)._layer(
-            params,
-            shard,
-            x,
-            concat=self.concat,
-            negative_slope=self.negative_slope,
-            add_self_loops=self.add_self_loops,
-            dropout=self.dropout if train else 0.0,
-            key=key,
-        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -263,6 +247,8 @@ class GINConv(SizedModule):
       Xu et al., "How powerful are graph neural networks?", 2019.
     """
 
+    _layer = staticmethod(layers.gin_conv)
+
     hidden_features: int | None = None
     eps: Any = 0.0
     use_output_bias: bool | None = None
@@ -292,11 +278,6 @@ class GINConv(SizedModule):
         found = first_aggregation(NeighborReduction("sum"), kernel)
         return dataclasses.replace(found, is_followed_by_maps=False)
 
-    def _compute(
-        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
-    ) -> jax.Array:
-        return layers.gin_conv(params, shard, x)
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GINEConv(GINConv):
@@ -315,6 +296,8 @@ class GINEConv(GINConv):
       Hu et al., "Strategies for pre-training graph neural networks", 2020.
     """
 
+    _layer = staticmethod(layers.gine_conv)
+
     edge_features: int
 
     def _make(self, rngs: nnx.Rngs) -> None:
@@ -328,11 +311,6 @@ class GINEConv(GINConv):
     def first_aggregation(self) -> None:
         """None: messages have parameters."""
         return None
-
-    def _compute(
-        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
-    ) -> jax.Array:
-        return layers.gine_conv(params, shard, x)
 
 
 def has_output_bias(use_bias: bool, use_output_bias: bool | None) -> bool:

@@ -14,13 +14,11 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.kinds import kind_of
-from jaxgraph.layers.aggregated import Features, plain_features
-from jaxgraph.layers.dense import require_rows
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.protocol import Convolution
-from jaxgraph.parallel import Shard, SparseFeatures
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features, plain_features, plain_of
 
 NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
 """The norms that may follow a convolution, by their name in models."""
@@ -71,17 +69,15 @@ class Layer(nnx.Module):
             else None
         )
 
-    def skip(self, shard: Shard, x: Features) -> jax.Array | None:
+    def skip(self, step: Any, x: Features) -> jax.Array | None:
         """The residual connection's term of the output, [rows, out_features], or None."""
         if not self.has_residual:
             return None
         if self.residual is not None:
-            return self.residual(shard, plain_features(x))
+            return self.residual(step.receivers, step.own_rows(plain_features(x)))
         # Columns are gathered into rows here alone: they are as narrow as the layer's output.
-        plain = plain_features(x)
-        if isinstance(plain, FeatureColumns) and not isinstance(plain.values, SparseFeatures):
-            plain = shard.to_nodes(plain)
-        return shard.mask_rows(require_rows(plain, "a residual connection"))
+        rows = step.own_rows(plain_of(x).gathered(step, "a residual connection"))
+        return step.receivers.mask_rows(rows)
 
 
 def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Array]]:

@@ -9,10 +9,10 @@ import jax
 from flax import nnx
 
 from jaxgraph import layers
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.nn import parameters
 from jaxgraph.nn.module import SizedModule
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
 if TYPE_CHECKING:

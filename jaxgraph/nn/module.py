@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
-
-Params = Mapping[str, jax.Array]
 
 
 class Module(nnx.Module):
@@ -39,8 +36,13 @@ class SizedModule(Module):
     """The base of modules that map rows of one width to rows of another.
 
     A module is a dataclass: each argument of its constructor is a field, inherited or its own. It
-    adds `_make`, which makes its parameters, and `_compute`, which is given their values.
+    adds `_make`, which makes its parameters, and `_layer`, the function of them that it computes:
+    `(params, shard, x, ...) -> y`. `_options` are the fields that the function takes by name; with
+    "dropout" it takes a key, too.
     """
+
+    _layer: ClassVar[Callable[..., jax.Array]]
+    _options: ClassVar[tuple[str, ...]] = ()
 
     in_features: int
     out_features: int
@@ -58,11 +60,6 @@ class SizedModule(Module):
     def _make(self, rngs: nnx.Rngs) -> None:
         raise NotImplementedError
 
-    def _compute(
-        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
-    ) -> jax.Array:
-        raise NotImplementedError
-
     def _kernel(self, rngs: nnx.Rngs, rows: int, columns: int) -> nnx.Param:
         return parameters.kernel(rngs, rows, columns, self.param_dtype)
 
@@ -72,7 +69,7 @@ class SizedModule(Module):
     def __call__(
         self,
         shard: Graph | Shard,
-        x: Features | DerivedFeatures,
+        x: Features,
         *,
         key: jax.Array | None = None,
         train: bool = False,
@@ -82,5 +79,8 @@ class SizedModule(Module):
         y is [rows, out_features], with concatenated heads [rows, heads * out_features].
         """
         shard, x = on_device(shard, x)
-        x = parameters.in_dtype(x, self.dtype)
-        return self._compute(parameters.values(self), shard, x, key, train)
+        options = {name: getattr(self, name) for name in self._options}
+        if "dropout" in options:
+            options |= {"dropout": options["dropout"] if train else 0.0, "key": key}
+        params, x = parameters.values(self), parameters.in_dtype(x, self.dtype)
+        return type(self)._layer(params, shard, x, **options)

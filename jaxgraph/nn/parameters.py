@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any, TypeVar
 
@@ -15,7 +14,7 @@ from jax.typing import DTypeLike
 
 from jaxgraph.byte_amounts import refuse_beyond_memory
 from jaxgraph.kinds import kind_of
-from jaxgraph.layers.derived import DerivedFeatures
+from jaxgraph.parallel import feature_protocol
 
 Pytree = TypeVar("Pytree")
 _glorot = nnx.initializers.glorot_uniform()
@@ -104,16 +103,7 @@ def values(module: nnx.Module) -> dict[str, jax.Array]:
 
 def in_dtype(x: Pytree, dtype: DTypeLike | None) -> Pytree:
     """Casts floating arrays to the type in which a module computes."""
-    if dtype is None:
-        return x
-    if isinstance(x, DerivedFeatures):
-        function = x.function
-        return dataclasses.replace(x, function=lambda *given: in_dtype(function(*given), dtype))
-
-    def cast(leaf: jax.Array) -> jax.Array:
-        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
-
-    return jax.tree.map(cast, x)
+    return x if dtype is None else feature_protocol.in_dtype(x, dtype)
 
 
 def checked_dtype(dtype: DTypeLike | None, param_dtype: DTypeLike) -> np.dtype | None:

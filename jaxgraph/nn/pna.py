@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from flax import nnx
 
 from jaxgraph import layers
 from jaxgraph.layers.pna import check_scaling
 from jaxgraph.nn import parameters
 from jaxgraph.nn.models import StackedModel
-from jaxgraph.nn.module import Params, SizedModule
+from jaxgraph.nn.module import SizedModule
 from jaxgraph.nn.protocol import Convolution
-from jaxgraph.parallel import Shard
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -44,6 +42,9 @@ class PNAConv(SizedModule):
       Corso et al., "Principal neighbourhood aggregation for graph nets", 2020.
     """
 
+    _layer = staticmethod(layers.pna_conv)
+    _options = ("delta", "aggregators", "scalers")
+
     delta: float
     message_features: int | None = None
     aggregators: Sequence[str] = ("mean", "max", "min", "std")
@@ -67,18 +68,6 @@ class PNAConv(SizedModule):
         if self.use_bias:
             self.message_bias = self._zeros(messages)
             self.bias = self._zeros(self.out_features)
-
-    def _compute(
-        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
-    ) -> jax.Array:
-        return layers.pna_conv(
-            params,
-            shard,
-            x,
-            delta=self.delta,
-            aggregators=self.aggregators,
-            scalers=self.scalers,
-        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

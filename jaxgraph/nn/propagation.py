@@ -11,7 +11,6 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.propagation import check_alpha, check_identity
 from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import joined_width
@@ -20,6 +19,7 @@ from jaxgraph.nn.models import StackedModel
 from jaxgraph.nn.module import Module
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph

@@ -17,11 +17,10 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.layers import RematPolicy
-from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_features
 from jaxgraph.nn.layer import Layer
 from jaxgraph.nn.protocol import Declaration, declaration
-from jaxgraph.parallel import KEPT, Shard, SparseFeatures
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel import KEPT, Shard
+from jaxgraph.parallel.feature_protocol import Features, features_of, plain_features
 
 Policies = RematPolicy | Sequence[RematPolicy] | None
 """One policy for all layers, one for each, or None: `default_policy`."""
@@ -145,7 +144,7 @@ def policies_for(
         ]
     last = len(declared) - 1
     of_pass: dict[str, Any] = {
-        "num_parts": shard.manifest.num_parts,
+        "num_parts": shard.exchange.num_parts,
         "is_16_bits": _is_16_bits(x, dtype),
         "train": train,
         "drops": drops,
@@ -177,17 +176,14 @@ def _is_16_bits(x: Features, dtype: Any) -> bool:
 
 
 def _width(x: Features) -> int:
-    plain = plain_features(x)
-    values = plain.values if isinstance(plain, FeatureColumns) else plain
-    if isinstance(values, SparseFeatures):
-        return values.shape[-1]
+    # No policy recomputes sparse features, whatever their width.
     floating = _floating(x)
     return floating[0].shape[-1] if floating else 0
 
 
 def _has_sums(x: Features, first: Declaration, dtype: Any) -> bool:
     found = first.first_aggregation
-    if found is None or not isinstance(x, AggregatedFeatures):
+    if found is None or not features_of(x).stores(found.aggregation):
         return False
-    is_cast = dtype is not None and dtype != x.values.dtype
-    return found.is_followed_by_maps and found.aggregation == x.aggregation and not is_cast
+    is_cast = dtype is not None and dtype != features_of(x).dtype
+    return found.is_followed_by_maps and not is_cast

@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.layers import RematPolicy
-from jaxgraph.layers.aggregated import Features, FirstAggregation
+from jaxgraph.layers.aggregated import FirstAggregation
 from jaxgraph.layers.dense import check_rate
 from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import (
@@ -28,11 +28,14 @@ from jaxgraph.nn.layer import (
     joined_width,
     layer_keys,
 )
+from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.module import Module
 from jaxgraph.nn.normalization import BatchNorm
 from jaxgraph.nn.protocol import Convolution, declaration
 from jaxgraph.nn.remat import Policies, checked_policies, policies_for
-from jaxgraph.parallel import Shard
+from jaxgraph.parallel import Neighborhood, Shard
+from jaxgraph.parallel.feature_protocol import Features
+from jaxgraph.parallel.neighborhood import check_neighborhood
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device
 
 if TYPE_CHECKING:
@@ -164,18 +167,19 @@ class Stack(Module):
 
     def __call__(
         self,
-        shard: Graph | Shard,
+        shard: Graph | Neighborhood | Sequence[Neighborhood],
         x: Features,
         *,
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """Computes the outputs of the last layer for the own nodes.
+        """Computes the outputs of the last layer for the nodes that it receives at.
 
         Args:
-          shard: a graph, on one device, or the shard, under `spmd`.
+          shard: a graph, on one device; the shard, under `spmd`; or neighbourhoods, one for each
+            layer, such as those of a sample: the receivers of each are the senders of the next.
           x: float [rows, in_features], such as `shard.nodes`, with or without aggregate, or this
-            device's columns of all nodes.
+            device's columns of all nodes. Of neighbourhoods: rows of the first one's senders.
           key: scalar random key, the same on every device; needed in training with dropout.
           train: whether to drop features, normalise by the statistics of this pass and update the
             running ones.
@@ -184,15 +188,18 @@ class Stack(Module):
           float [rows, out_features].
 
         Raises:
-          ValueError: x has another width than the model, or a needed key is missing.
+          ValueError: x has another width than the model, a needed key is missing, or there are
+            not as many neighbourhoods as layers.
         """
-        shard, x = on_device(shard, x)
-        _check_shard(shard)
-        drops = train and self.dropout > 0
-        policies = policies_for(
-            self.policy, self.layers, shard, x, dtype=self.dtype, train=train, drops=drops
-        )
-        return self._outputs(shard, x, key, train, policies, _convolved)
+        if not isinstance(shard, Sequence):
+            shard, x = on_device(shard, x)
+        steps = _of_layers(shard, self.layers)
+        policies = [RematPolicy()] * len(steps)
+        if isinstance(shard, Shard):
+            options: dict[str, Any] = {"dtype": self.dtype, "train": train}
+            options["drops"] = train and self.dropout > 0
+            policies = policies_for(self.policy, self.layers, shard, x, **options)
+        return self._outputs(steps, x, key, train, policies, _convolved)
 
     def attention_weights(self, shard: Graph | Shard, x: Features) -> list[jax.Array]:
         """Computes the coefficients of attention of every layer that has it, without dropout.
@@ -218,29 +225,29 @@ class Stack(Module):
             )
         given = shard
         shard, x = on_device(given, x)
-        _check_shard(shard)
+        steps = _of_layers(shard, self.layers)
         found: list[jax.Array] = []
 
-        def convolve(convolution: Any, shard: Shard, x: Features, **options: Any) -> jax.Array:
+        def convolve(convolution: Any, shard: Any, x: Features, **options: Any) -> jax.Array:
             if hasattr(convolution, "attention_weights"):
                 found.append(convolution.attention_weights(shard, x))
             return convolution(shard, x, **options)
 
         # Policies that recompute nothing: `convolve` keeps values of the trace it is called in.
         policies = [RematPolicy()] * len(convolutions)
-        self._outputs(shard, x, None, False, policies, convolve)
+        self._outputs(steps, x, None, False, policies, convolve)
         return edges_of_slots(given, found)
 
     def _outputs(
         self,
-        shard: Shard,
+        steps: Sequence[Neighborhood],
         x: Features,
         key: jax.Array | None,
         train: bool,
         policies: Sequence[RematPolicy],
         convolve: Callable[..., jax.Array],
     ) -> jax.Array:
-        """See `__call__`; `convolve(convolution, shard, x, ...)` calls a convolution."""
+        """See `__call__`; `convolve(convolution, step, x, ...)` calls a convolution."""
         count = len(self.layers)
         keys = layer_keys(key, count) if train and key is not None else [(None, None)] * count
         y: Any = x
@@ -248,15 +255,18 @@ class Stack(Module):
         passed: tuple[jax.Array, ...] = ()
         # A layer's norm and activation run with the next convolution, so that only the output of
         # its convolution has to be saved.
-        for index, (layer, policy) in enumerate(zip(self.layers, policies, strict=True)):
+        for index, (layer, step, policy) in enumerate(
+            zip(self.layers, steps, policies, strict=True)
+        ):
             run = partial(self._layer, policy, convolve, index, train)
             takes_initial = declaration(layer.convolution).takes_initial
             others = passed if self._joins(index) else passed[:1] if takes_initial else ()
             with jax.named_scope(f"layer_{index}_{type(layer.convolution).__name__}"):
                 y, skip, statistics, hidden = policy.run(
-                    run, shard, norm, layer, keys[index], y, skip, others
+                    run, step, norm, layer, keys[index], y, skip, others
                 )
             passed += () if hidden is None else (hidden,)
+            passed = tuple(map(step.own_rows, passed))
             if isinstance(norm, BatchNorm) and train:
                 norm.update(*statistics)
             norm = layer.norm
@@ -269,7 +279,7 @@ class Stack(Module):
         convolve: Callable[..., jax.Array],
         index: int,
         train: bool,
-        shard: Shard,
+        step: Neighborhood,
         norm: Norm | None,
         layer: Layer,
         keys: tuple[jax.Array | None, jax.Array | None],
@@ -280,24 +290,26 @@ class Stack(Module):
         """x = before(norm(y)) + skip;  h = dropout(x);  conv(h) + residual(h), statistics, and x.
 
         `others` are outputs of earlier layers: those that are joined with x, or the first
-        layer's for a convolution that takes it. x is returned if a later layer reads it.
+        layer's for a convolution that takes it. x is returned if a later layer reads it. It has a
+        row for each sender of the step, the result one for each receiver.
         """
+        nodes: Any = step.senders
         before, joins, statistics = self._in_dtype, self._joins(index), None
         if index:
             before, y = policy.activation(self.activation), policy.named(y, layers.LAYER_INPUT)
         if norm is not None:
-            y, statistics = norm.normalize(shard, y, train)
+            y, statistics = norm.normalize(nodes, y, train)
         drop = partial(dropped, self.dropout if train else 0.0, joins)
         hidden = activated(before, y, skip)
         to_join = others if joins else ()
-        h = drop(_as_it_is, shard, hidden, None, keys[0], to_join)
+        h = drop(_as_it_is, nodes, hidden, None, keys[0], to_join)
         make = partial(drop, before)
-        given = policy.input(shard, h, make, (y, skip, keys[0], to_join))
+        given = policy.input(nodes, h, make, (y, skip, keys[0], to_join))
         extra = {}
         if declaration(layer.convolution).takes_initial:
             extra["initial"] = others[0] if others else hidden
-        y = convolve(layer.convolution, shard, given, key=keys[1], train=train, **extra)
-        skip = layer.skip(shard, h)
+        y = convolve(layer.convolution, step, given, key=keys[1], train=train, **extra)
+        skip = layer.skip(step, h)
         if skip is not None and not self.outer_residual:
             y, skip = y + skip, None
         return y, skip, statistics, hidden if self._passes(index) else None
@@ -315,17 +327,38 @@ class Stack(Module):
         return parameters.in_dtype(x, self.dtype)
 
 
-def _convolved(convolution: Convolution, shard: Shard, x: Any, **options: Any) -> jax.Array:
-    return convolution(shard, x, **options)
+def _convolved(convolution: Any, step: Any, x: Any, **options: Any) -> jax.Array:
+    return convolution(step, x, **options)
 
 
-def _check_shard(shard: Any) -> None:
-    if not isinstance(shard, Shard):
+def _of_layers(given: Any, stacked: Sequence[Layer]) -> Sequence[Any]:
+    """The neighbourhood of each layer, of a shard, or of one for each layer that reads edges."""
+    reads_edges = [not isinstance(layer.convolution, Linear) for layer in stacked]
+    count = sum(reads_edges)
+    if not isinstance(given, Sequence):
+        if count > 1 and given.sender_rows != given.receiver_rows:
+            raise ValueError(
+                f"a model of {count} layers was given one {type(given).__name__}, whose receivers "
+                "are other nodes than its senders; expected a shard, or a list of neighbourhoods, "
+                "one for each layer, the receivers of each being the senders of the next"
+            )
+        return [given] * len(stacked)
+    if len(given) != count:
         raise ValueError(
-            f"a model was given a {type(shard).__name__}; expected the shard of a device, all of "
-            "whose layers are on the same nodes. Call its convolutions one by one, each on the "
-            "neighbourhood of its layer: model.layers[0].convolution(neighborhood, x)"
+            f"{len(given)} neighbourhoods for {count} layers that read edges; expected one for each"
         )
+    for each in given:
+        check_neighborhood(each)
+    for index, (one, following) in enumerate(pairwise(given)):
+        if one.receiver_rows != following.sender_rows:
+            raise ValueError(
+                f"neighbourhood {index} has {one.receiver_rows} receivers, and the next one "
+                f"{following.sender_rows} senders; expected the same nodes"
+            )
+    steps, left = [], iter(given)
+    for reads in reads_edges:
+        steps.append(next(left) if reads else steps[-1].receivers if steps else given[0].senders)
+    return steps
 
 
 def _as_it_is(x: Any) -> Any:

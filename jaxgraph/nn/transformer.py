@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from flax import nnx
 
 from jaxgraph import layers
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import check_rate
 from jaxgraph.layers.transformer import transformer_stages
 from jaxgraph.nn import parameters
 from jaxgraph.nn.convolutions import has_output_bias
 from jaxgraph.nn.models import StackedModel
-from jaxgraph.nn.module import Params, SizedModule
+from jaxgraph.nn.module import SizedModule
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.feature_protocol import Features
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
@@ -50,6 +50,9 @@ class TransformerConv(SizedModule):
       Shi et al., "Masked label prediction: unified message passing model for semi-supervised
       classification", 2021.
     """
+
+    _layer = staticmethod(layers.transformer_conv)
+    _options = ("num_heads", "concat", "dropout")
 
     num_heads: int = 1
     concat: bool = True
@@ -95,19 +98,6 @@ class TransformerConv(SizedModule):
         params = parameters.values(self)
         stages = transformer_stages(params, num_heads=self.num_heads)
         return layers.attention_weights(stages, params, shard, parameters.in_dtype(x, self.dtype))
-
-    def _compute(
-        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
-    ) -> jax.Array:
-        return layers.transformer_conv(
-            params,
-            shard,
-            x,
-            num_heads=self.num_heads,
-            concat=self.concat,
-            dropout=self.dropout if train else 0.0,
-            key=key,
-        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

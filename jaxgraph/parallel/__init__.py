@@ -1,5 +1,6 @@
 """Graphs sharded over a device mesh: placement, exchange and the schedules."""
 
+from jaxgraph.layout.block_tables import BlockSizes
 from jaxgraph.layout.common_shapes import common_shapes
 from jaxgraph.layout.part_files import open_parts
 from jaxgraph.ops.core.propagation import REDUCED
@@ -24,6 +25,7 @@ KEPT = (REDUCED, HALOS)
 __all__ = [
     "KEPT",
     "Bipartite",
+    "BlockSizes",
     "Neighborhood",
     "RewritingReport",
     "Shard",

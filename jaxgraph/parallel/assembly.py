@@ -19,15 +19,18 @@ from jaxgraph.layout.manifest import (
 )
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, RowSplits
 from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
+from jaxgraph.parallel.exchange import Exchange, HaloTable
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.neighborhood import NodeTable
-from jaxgraph.parallel.shard import HaloTable, Shard
+from jaxgraph.parallel.node_table import Degrees, NodeTable
+from jaxgraph.parallel.relation import EdgeArrays
+from jaxgraph.parallel.schedules.domain import Domain
+from jaxgraph.parallel.schedules.sar import Ring
+from jaxgraph.parallel.shard import EDGES, NODES, Shard
 from jaxgraph.parallel.sparse_features import NonZeros, SparseFeatures
 from pallas_kernels.schedule import is_spread
 
 Arrays = Mapping[str, Any]
-_COMPOSED = {"incoming", "outgoing", "send", "reach", "columns", "node_data", "edge_data"}
-_STATIC = {"manifest", "axis", "prefetch", "hosts", "has_own_weights"}
+_OF_NODES = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
 
 
 def assemble(
@@ -39,32 +42,61 @@ def assemble(
     hosts: int = 1,
 ) -> Shard:
     """Makes the `Shard` whose leaves are the arrays, whatever they are."""
-    names = {field.name for field in dataclasses.fields(Shard)} - _COMPOSED - _STATIC
-    plain: dict[str, Any] = {name: arrays.get(name) for name in names}
+    of_nodes: dict[str, Any] = {name: arrays.get(name) for name in _OF_NODES}
+    of_edges: dict[str, Any] = {name: arrays.get(name) for name in EDGE_DATA}
     if manifest.features is not None:
-        plain["nodes"] = _sparse_features(arrays, manifest, implementation)
+        of_nodes["nodes"] = _sparse_features(arrays, manifest, implementation)
     columns = None
     if manifest.columns is not None:
         columns = _column_topology(arrays, manifest, axis, implementation)
-        plain["nodes"] = FeatureColumns(
-            plain["nodes"],
-            arrays["columns/offset"],
-            manifest.columns.num_features,
-            manifest.columns.groups,
+        schedule, offset = manifest.columns, arrays["columns/offset"]
+        of_nodes["nodes"] = FeatureColumns(
+            of_nodes["nodes"], offset, schedule.num_features, schedule.groups
         )
-    return Shard(
-        **plain,
+    table = NodeTable(
+        arrays["node_ids"],
+        arrays["node_mask"],
+        **of_nodes,
         node_data=_named(arrays, NODE_PREFIX),
-        edge_data=_named(arrays, EDGE_PREFIX),
-        incoming=_incoming(arrays, manifest, implementation),
-        outgoing=_outgoing(arrays, manifest, implementation) if manifest.has_outgoing else None,
-        send=_halo_table(arrays, "send"),
-        reach=_halo_table(arrays, "reach"),
-        columns=columns,
-        manifest=manifest,
         axis=axis,
-        prefetch=prefetch,
+        has_padding=manifest.has_padding,
+        implementation=implementation,
+    )
+    edges = EdgeArrays(
+        _incoming(arrays, manifest, implementation),
+        _outgoing(arrays, manifest, implementation) if manifest.has_outgoing else None,
+        _degrees(arrays),
+        **of_edges,
+        edge_data=_named(arrays, EDGE_PREFIX),
+        reach=_halo_table(arrays, "reach"),
+        reach_units=manifest.reach_units,
+    )
+    exchange = _exchange(arrays, manifest, axis, prefetch, hosts)
+    return Shard({NODES: table}, {EDGES: edges}, {NODES: exchange}, columns, manifest)
+
+
+def _exchange(
+    arrays: Arrays, manifest: Manifest, axis: str | tuple[str, ...], prefetch: bool, hosts: int
+) -> Exchange:
+    kind = Exchange
+    if manifest.num_parts > 1:
+        kind = Domain if manifest.mode == "domain" else Ring
+    return kind(
+        send=_halo_table(arrays, "send"),
+        axis=axis,
+        num_parts=manifest.num_parts,
         hosts=hosts,
+        prefetch=prefetch,
+        halo_unit=manifest.halo_unit,
+        halo_units=manifest.halo_units,
+    )
+
+
+def _degrees(arrays: Arrays, prefix: str = "") -> Degrees:
+    return Degrees(
+        arrays[f"{prefix}in_degree"],
+        arrays[f"{prefix}missing_self_loop"],
+        arrays.get(f"{prefix}weighted_in_degree"),
     )
 
 
@@ -124,6 +156,7 @@ def _edges(arrays: Arrays, manifest: Manifest, edges: str, implementation: str) 
         "receiver_capacity": sizes.by_receiver.capacity,
         "sender_capacity": sizes.by_sender.capacity,
         "implementation": implementation,
+        "halo_position": arrays.get("halo/position") if edges == "incoming" else None,
     }
 
 
@@ -157,10 +190,7 @@ def _column_topology(
         nodes=NodeTable(
             node_ids=arrays["columns/node_ids"],
             node_mask=arrays["columns/node_mask"],
-            entering=arrays["columns/in_degree"],
-            missing_self_loop=arrays["columns/missing_self_loop"],
-            other_degree=arrays.get("columns/weighted_in_degree"),
-            has_padding=True,
+            degrees=_degrees(arrays, "columns/"),
             implementation=implementation,
         ),
         edges=ColumnEdges(

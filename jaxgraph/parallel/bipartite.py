@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,71 +11,40 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxgraph.graph_arrays import check_finite, checked_categories
-from jaxgraph.layout.block_tables import BlockTables, block_tables
+from jaxgraph.layout.block_tables import BlockSizes, BlockTables, block_tables
 from jaxgraph.layout.derived.chunks import PIECE
-from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.parallel.edge_order import InEdgeOrder
-from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
+from jaxgraph.parallel.exchange import Exchange
+from jaxgraph.parallel.node_table import Degrees, NodeTable
+from jaxgraph.parallel.relation import EdgeArrays, Relation
 from pallas_kernels.pytrees import pytree
 
-Pytree = Any
 LARGEST = np.iinfo(np.int32).max
 """Rows and edges are numbered in 32 bits."""
 
 
 @pytree
-class Bipartite(OfOneBlock, InEdgeOrder):
+class Bipartite(Relation, InEdgeOrder):
     """Edges from the nodes of one table to those of another, on one device.
 
     Attributes:
       senders, receivers: the tables.
-      groups: the edges, as one group.
-      edges, edge_weight, edge_type: [slots, ...], data of the edges, or None.
+      arrays: the edges, as one group, and their data.
+      exchange: sends nothing.
       edge_of_slot: int32 [slots], the given edge of each slot; 0 in empty slots.
       slot_of_edge: int32 [edges], its inverse.
-      receivers_first: whether the receivers are the first of the senders.
     """
 
-    senders: NodeTable
-    receivers: NodeTable
-    groups: EdgeGroups
-    edges: jax.Array | None
-    edge_weight: jax.Array | None
-    edge_type: jax.Array | None
     edge_of_slot: jax.Array
     slot_of_edge: jax.Array
-    receivers_first: bool = dataclasses.field(metadata={"static": True})
 
     def __repr__(self) -> str:
         return (
             f"Bipartite({self.senders.num_rows} senders, {self.receivers.num_rows} receivers, "
             f"{self.slot_of_edge.shape[0]} edges, implementation={self.implementation!r})"
         )
-
-    def own_rows(self, values: jax.Array) -> jax.Array:
-        """The receivers' rows of `values` [senders, ...].
-
-        Raises:
-          ValueError: the receivers are not the first of the senders.
-        """
-        if not self.receivers_first:
-            raise ValueError(
-                "x holds rows of the senders alone, and the receivers are other nodes: pass a pair "
-                "(x_senders, x_receivers), or make the block with receivers_first=True where its "
-                "receivers are the first senders"
-            )
-        return values[: self.receivers.num_rows]
-
-    def sum(self, values: Pytree) -> Pytree:
-        """`values`: the receivers are all on this device."""
-        return values
-
-    def block(self) -> Block:
-        """The edges, for the operations of `jaxgraph.ops`."""
-        missing = self.receivers.missing_self_loop if self.receivers_first else None
-        return Block(self.groups, self.receivers.node_ids, missing)
 
 
 def bipartite(
@@ -94,6 +62,7 @@ def bipartite(
     receiver_degree: Any = None,
     receivers_first: bool = False,
     implementation: str | None = None,
+    pad_to: BlockSizes | None = None,
 ) -> Bipartite:
     """Makes a neighbourhood of edges in COO form; call it outside of compiled functions.
 
@@ -113,6 +82,9 @@ def bipartite(
       receivers_first: whether the receivers are the first senders, as in a sample of neighbours.
         Layers then add a self-loop to a receiver without one; in other blocks they add none.
       implementation: "mosaic_gpu", "cpu" or "xla"; None: the fastest that can be used.
+      pad_to: sizes that all shapes follow from, so that one compiled program runs on all blocks of
+        these sizes; layers then take rows [num_senders, ...] of them. None: as large as the edges
+        need.
 
     Returns:
       The neighbourhood, on JAX's default device.
@@ -141,6 +113,8 @@ def bipartite(
         )
     given = {"edges": edges, "edge_weight": edge_weight, "edge_type": edge_type}
     data = {name: _edge_data(name, x, len(senders)) for name, x in given.items() if x is not None}
+    if pad_to is not None:
+        _check_room(pad_to, num_senders, num_receivers, len(senders))
     implementation = usable_implementation(implementation, jax.devices()[0])
     loops = np.zeros(max(num_senders, num_receivers), bool)
     if receivers_first:
@@ -161,31 +135,37 @@ def bipartite(
         numbers = np.arange(size)
         if ids is not None:
             numbers = _integers(f"{end}_ids", ids, size, LARGEST + 1)
+        room = 0 if pad_to is None else getattr(pad_to, f"num_{end}s") - size
+
+        def padded(values: Any) -> Any:
+            return None if values is None else jnp.pad(jnp.asarray(values), (0, room))
+
         return NodeTable(
-            jnp.asarray(numbers.astype(np.int32)),
-            jnp.ones(size, bool),
-            entering,
-            jnp.asarray(loops[:size]),
-            None if degree is None else jnp.asarray(degree),
-            False,
-            implementation,
+            padded(numbers.astype(np.int32)),
+            padded(np.ones(size, bool)),
+            Degrees(padded(entering), padded(loops[:size]), padded(degree)),
+            has_padding=pad_to is not None,
+            implementation=implementation,
         )
 
     of_senders = table(senders, num_senders, sender_ids, sender_degree, "sender")
     of_receivers = table(receivers, num_receivers, receiver_ids, receiver_degree, "receiver")
-    tables = block_tables(senders, receivers, num_senders, num_receivers)
-    slots = {name: jnp.asarray(x[tables.edge_of_slot]) for name, x in data.items()}
-    return Bipartite(
-        of_senders,
-        of_receivers,
+    rows = num_senders, num_receivers
+    if pad_to is not None:
+        rows = pad_to.num_senders, pad_to.num_receivers
+    tables = block_tables(senders, receivers, *rows, pad_to)
+    slots: dict[str, Any] = {name: jnp.asarray(x[tables.edge_of_slot]) for name, x in data.items()}
+    assert of_receivers.degrees is not None
+    arrays = EdgeArrays(
         _groups(tables, of_senders, of_receivers, implementation),
-        slots.get("edges"),
-        slots.get("edge_weight"),
-        slots.get("edge_type"),
-        jnp.asarray(tables.edge_of_slot),
-        jnp.asarray(tables.slot_of_edge),
-        bool(receivers_first),
+        None,
+        of_receivers.degrees,
+        of_senders.degrees,
+        **slots,
+        receivers_first=bool(receivers_first),
     )
+    order = (jnp.asarray(tables.edge_of_slot), jnp.asarray(tables.slot_of_edge))
+    return Bipartite(of_senders, of_receivers, arrays, Exchange(), *order)
 
 
 def _groups(
@@ -213,6 +193,18 @@ def _orientation(tables: Mapping[str, np.ndarray]) -> Orientation:
     arrays: dict[str, Any] = {name: jnp.asarray(values) for name, values in tables.items()}
     arrays.setdefault("edge_ids", None)
     return Orientation(**arrays)
+
+
+def _check_room(sizes: Any, num_senders: int, num_receivers: int, num_edges: int) -> None:
+    if not isinstance(sizes, BlockSizes):
+        raise ValueError(f"pad_to is {sizes!r}; expected jaxgraph.parallel.BlockSizes(...)")
+    given = {"num_senders": num_senders, "num_receivers": num_receivers, "num_edges": num_edges}
+    for name, size in given.items():
+        if size > getattr(sizes, name):
+            raise ValueError(
+                f"pad_to has room for {name}={getattr(sizes, name)}, and the block has {size}; "
+                "expected sizes that hold the largest block"
+            )
 
 
 def _check_size(name: str, size: Any) -> None:

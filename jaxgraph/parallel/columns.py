@@ -16,9 +16,10 @@ from jax import lax
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import EdgeSizes
 from jaxgraph.layout.manifest import ColumnSchedule
-from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
-from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
+from jaxgraph.parallel.exchange import Exchange
+from jaxgraph.parallel.node_table import NodeTable
+from jaxgraph.parallel.relation import EdgeArrays, Relation
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
@@ -82,15 +83,13 @@ class ColumnTopology:
     ) -> Pytree:
         """Maps a chunk, part by part, to [rows of the chunk in all parts, ...]."""
         edges = _at(self.edges, chunk)
-        first, groups = self.first_part(), self.schedule.groups
         if self.schedule.topology == "replicated":
-            return function(ColumnChunk(self, edges, first, chunk, groups))
-        everything = self._pushed(edges)
+            return function(self._edges_to(edges, 0, chunk))
 
         def of_part(part: tuple[jax.Array, ColumnEdges]) -> Pytree:
-            return function(ColumnChunk(self, part[1], first + part[0], chunk, 1))
+            return function(self._edges_to(part[1], part[0], chunk))
 
-        found = lax.map(of_part, (jnp.arange(groups), everything))
+        found = lax.map(of_part, (jnp.arange(self.schedule.groups), self._pushed(edges)))
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
 
     def fold_parts(
@@ -101,17 +100,41 @@ class ColumnTopology:
         state: Pytree,
     ) -> Pytree:
         """Folds a function over a chunk, part by part."""
-        edges = _at(self.edges, chunk)
-        first, groups = self.first_part(), self.schedule.groups
+        edges, groups = _at(self.edges, chunk), self.schedule.groups
         if self.schedule.topology == "replicated":
-            return function(ColumnChunk(self, edges, first, chunk, groups), rows, state)
+            return function(self._edges_to(edges, 0, chunk), rows, state)
 
         def step(state: Pytree, part: tuple[jax.Array, ColumnEdges, Pytree]) -> Any:
-            of_part = ColumnChunk(self, part[1], first + part[0], chunk, 1)
-            return function(of_part, part[2], state), None
+            return function(self._edges_to(part[1], part[0], chunk), part[2], state), None
 
         by_part = jax.tree.map(lambda leaf: leaf.reshape(groups, -1, *leaf.shape[1:]), rows)
         return lax.scan(step, state, (jnp.arange(groups), self._pushed(edges), by_part))[0]
+
+    def _edges_to(
+        self, edges: ColumnEdges, part: jax.Array | int, chunk: jax.Array | int
+    ) -> ColumnChunk:
+        """The edges that enter a chunk of rows: of all parts, or of one of this row of devices."""
+        rows = _Rows(self.schedule, self.first_part() + part, chunk)
+        receivers = jax.tree.map(rows.of, self.nodes)
+        groups = EdgeGroups(
+            by_receiver=edges.by_receiver,
+            by_sender=edges.by_sender,
+            sender_ids=self.nodes.node_ids,
+            sender_ptr=None,
+            receiver_ids=receivers.node_ids,
+            receiver_ptr=None,
+            repetition=None,
+            receivers=edges.receivers,
+            chunk=self.sizes.chunk,
+            piece=PIECE,
+            receiver_capacity=self.sizes.by_receiver.capacity,
+            sender_capacity=self.sizes.by_sender.capacity,
+            implementation=self.implementation,
+        )
+        assert receivers.degrees is not None
+        data: dict[str, Any] = dict(edges.data)
+        arrays = EdgeArrays(groups, None, receivers.degrees, receivers_first=False, **data)
+        return ColumnChunk(self.nodes, receivers, arrays, Exchange(), rows)
 
     def _pushed(self, edges: ColumnEdges) -> ColumnEdges:
         """Gathers the edges of all parts of this row of devices, [groups, ...]."""
@@ -122,85 +145,43 @@ def _at(tree: Pytree, index: jax.Array | int) -> Pytree:
     return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, 0, False), tree)
 
 
-@dataclasses.dataclass(frozen=True)
-class ColumnChunk(OfOneBlock):
-    """The rows of a chunk in some parts, as receivers, and the edges that enter them.
-
-    A neighbourhood whose senders are all nodes.
+@pytree
+class _Rows:
+    """The rows of a chunk, in the parts that its edges end in.
 
     Attributes:
-      topology: of the columns.
-      between: its edges.
+      schedule: how features and rows are split.
       part, chunk: int32 [], the first part, and the chunk of its rows.
-      num_parts: number of consecutive parts.
     """
 
-    topology: ColumnTopology
-    between: ColumnEdges
+    schedule: ColumnSchedule = dataclasses.field(metadata={"static": True})
     part: jax.Array
     chunk: jax.Array | int
-    num_parts: int
 
-    @property
-    def senders(self) -> NodeTable:
-        """The nodes of all parts."""
-        return self.topology.nodes
+    def of(self, values: jax.Array) -> jax.Array:
+        """The rows of `values` [parts * rows, ...] in the chunk."""
+        schedule, rest = self.schedule, values.shape[1:]
+        parts = schedule.groups * schedule.replicas
+        by_chunk = values.reshape(parts, schedule.chunks, -1, *rest)
+        of_parts = lax.dynamic_slice_in_dim(by_chunk, self.part, schedule.parts_per_table, 0)
+        rows = lax.dynamic_index_in_dim(of_parts, self.chunk, 1, keepdims=False)
+        return rows.reshape(-1, *rest)
 
-    @property
-    def receivers(self) -> NodeTable:
-        """The nodes in its rows."""
-        return jax.tree.map(self._rows, self.topology.nodes)
 
-    @property
-    def edges(self) -> jax.Array | None:
-        """[slots, ...], the features of its edges, or None."""
-        return self.between.data.get("edges")
+@pytree
+class ColumnChunk(Relation):
+    """The edges from all nodes to the rows of a chunk in some parts.
 
-    @property
-    def edge_weight(self) -> jax.Array | None:
-        """[slots], the weights of its edges, or None."""
-        return self.between.data.get("edge_weight")
+    Attributes:
+      rows: the receivers' rows among those of the senders.
+    """
 
-    @property
-    def edge_type(self) -> jax.Array | None:
-        """[slots], the types of its edges, or None."""
-        return self.between.data.get("edge_type")
+    rows: _Rows
 
     def own_rows(self, values: jax.Array) -> jax.Array:
         """The receivers' rows of `values` [parts * rows, ...], 0 in padding."""
-        mask = self._rows(self.topology.nodes.node_mask)
-        rows = self._rows(values)
-        return jnp.where(mask.reshape(-1, *(1,) * (rows.ndim - 1)), rows, jnp.zeros((), rows.dtype))
+        return self.receivers.mask_rows(self.rows.of(values))
 
     def sum(self, values: Pytree) -> Pytree:
         """Raises ValueError: the rows of a chunk are incomplete."""
         raise ValueError("a chunk of the columns holds shares of rows, which have no sum yet")
-
-    def _rows(self, values: jax.Array) -> jax.Array:
-        schedule = self.topology.schedule
-        parts, rest = schedule.groups * schedule.replicas, values.shape[1:]
-        by_chunk = values.reshape(parts, schedule.chunks, -1, *rest)
-        of_parts = lax.dynamic_slice_in_dim(by_chunk, self.part, self.num_parts, 0)
-        rows = lax.dynamic_index_in_dim(of_parts, self.chunk, 1, keepdims=False)
-        return rows.reshape(-1, *rest)
-
-    def block(self) -> Block:
-        """The edges, as one group."""
-        sizes = self.topology.sizes
-        node_ids = self._rows(self.topology.nodes.node_ids)
-        edges = EdgeGroups(
-            by_receiver=self.between.by_receiver,
-            by_sender=self.between.by_sender,
-            sender_ids=self.topology.nodes.node_ids,
-            sender_ptr=None,
-            receiver_ids=node_ids,
-            receiver_ptr=None,
-            repetition=None,
-            receivers=self.between.receivers,
-            chunk=sizes.chunk,
-            piece=PIECE,
-            receiver_capacity=sizes.by_receiver.capacity,
-            sender_capacity=sizes.by_sender.capacity,
-            implementation=self.topology.implementation,
-        )
-        return Block(edges, node_ids, None)

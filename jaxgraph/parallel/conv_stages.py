@@ -12,17 +12,19 @@ and `update`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.message_functions import edge_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.reducers import Reducer, Sum
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
+from jaxgraph.parallel.relation import Call, Relation, propagate_all
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
@@ -111,9 +113,21 @@ def stage_inputs(
 
 def _mean_at_receivers(neighborhood: Neighborhood, edge: jax.Array) -> jax.Array:
     """[receivers, ...], the mean of the data of the edges that enter, 0 where none does."""
-    total = neighborhood.propagate(_data_message, Sum(), Inputs((), (), (), edge))
+    total = neighborhood.propagate(edge_message, Sum(), Inputs((), (), (), edge))
     return mean_over_edges(neighborhood.receivers, total, False)
 
 
-def _data_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: jax.Array) -> jax.Array:
-    return edge
+def run_together(
+    convolutions: Sequence[tuple[ConvStages, Params, Relation, Any]],
+) -> list[jax.Array]:
+    """Runs convolutions on several relations; an array that several of them send travels once."""
+    calls, own = [], []
+    for stages, params, relation, x in convolutions:
+        inputs, rows = stage_inputs(stages, params, relation, x)
+        own.append(rows)
+        calls.append(Call(relation, stages.message, stages.reducer, inputs, stages.self_loops))
+    found = zip(convolutions, own, propagate_all(calls), strict=True)
+    return [
+        stages.update(params, relation.receivers, rows, outputs)
+        for (stages, params, relation, _), rows, outputs in found
+    ]

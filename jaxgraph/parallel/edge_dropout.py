@@ -8,16 +8,14 @@ import jax.numpy as jnp
 from jaxgraph.graph import Graph
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.randomness import edge_keep_mask
-from jaxgraph.parallel.bipartite import Bipartite
+from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.neighborhood import check_neighborhood
-from jaxgraph.parallel.part_alone import PartAlone
+from jaxgraph.parallel.relation import Relation
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.whole_graph import on_whole_graph
 
 
-def keep_edges(
-    neighborhood: Graph | Shard | Bipartite | PartAlone, key: jax.Array, rate: float
-) -> jax.Array:
+def keep_edges(neighborhood: Graph | Shard | Relation, key: jax.Array, rate: float) -> jax.Array:
     """Draws which edges stay when each is dropped with a probability.
 
     keep_e = hash(key, receiver id, sender id, repetition) >= rate * 2^32
@@ -30,7 +28,7 @@ def keep_edges(
         jg.parallel.propagate(shard, message, x, edge=keep)
 
     Args:
-      neighborhood: a graph; the shard, under `spmd`; a `Bipartite` or a `PartAlone`.
+      neighborhood: a graph; the shard, under `spmd`; one of its relations; or a `Bipartite`.
       key: random key, `jax.random.key(...)`, the same on every device.
       rate: probability of dropping an edge, a Python number in [0, 1).
 
@@ -49,15 +47,12 @@ def keep_edges(
         whole = on_whole_graph(neighborhood)
         return whole.by_edge(_kept(whole.shard.incoming, key, rate))
     check_neighborhood(neighborhood)
-    if isinstance(neighborhood, Bipartite):
-        return _kept(neighborhood.groups, key, rate)
-    own = neighborhood.shard if isinstance(neighborhood, PartAlone) else neighborhood
-    if not isinstance(own, Shard):
+    if not isinstance(neighborhood, Shard | Relation) or isinstance(neighborhood, ColumnChunk):
         raise ValueError(
             f"keep_edges was given a {type(neighborhood).__name__}; expected the shard of a "
-            "device under jaxgraph.parallel.spmd, a Bipartite or a PartAlone"
+            "device under jaxgraph.parallel.spmd, one of its relations, or a Bipartite"
         )
-    return _kept(own.incoming, key, rate)
+    return _kept(neighborhood.incoming, key, rate)
 
 
 def _kept(edges: EdgeGroups, key: jax.Array, rate: float) -> jax.Array:

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,95 @@ from jax import lax
 
 from jaxgraph.ops.core.chosen_rows import chosen_rows, is_wide
 from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.core.propagation import Schedule, propagate_by, pull_once
+from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at, rows_from
+from pallas_kernels.pytrees import pytree
 
-if TYPE_CHECKING:
-    from jaxgraph.parallel.shard import HaloTable, Shard
-
+Pytree = Any
+Units = tuple[tuple[int, ...], ...]
 Number = TypeVar("Number", int, jax.Array)
 """A part: every device computes its own."""
+
+
+@pytree
+class HaloTable:
+    """The own rows at one end of the edges between this part and each other part.
+
+    Attributes:
+      rows: int32 [rows of all steps], own rows in the order in which they travel.
+      ptr: int32 [steps + 1], where each step's rows start.
+      position: int32 [steps, boundary rows], the index of each own row in a step, -1: absent.
+    """
+
+    rows: jax.Array
+    ptr: jax.Array
+    position: jax.Array
+
+
+@pytree
+class Exchange:
+    """The rows that the parts of a pair of node tables send each other.
+
+    This class sends none: all senders' rows are here. Its subclasses, one for each schedule, bring
+    them here from other parts.
+
+    Attributes:
+      send: the rows that other parts aggregate.
+      axis: name of the mesh axis, or of several that together count the parts.
+      num_parts: number of parts.
+      hosts: over how many hosts the parts are spread, in runs of equal length; schedules visit the
+        parts of the own host first.
+      prefetch: whether the next part's rows are fetched while the current ones are aggregated.
+      halo_unit, halo_units: as of `jaxgraph.layout.manifest.Manifest`.
+    """
+
+    send: HaloTable | None = None
+    axis: str | tuple[str, ...] = dataclasses.field(default=(), metadata={"static": True})
+    num_parts: int = dataclasses.field(default=1, metadata={"static": True})
+    hosts: int = dataclasses.field(default=1, metadata={"static": True})
+    prefetch: bool = dataclasses.field(default=False, metadata={"static": True})
+    halo_unit: int = dataclasses.field(default=1, metadata={"static": True})
+    halo_units: Units = dataclasses.field(default=((0,),), metadata={"static": True})
+
+    reads_own_rows: ClassVar[bool] = True
+    """True where a device computes senders' values from own rows, and has no halo."""
+
+    def schedule(self, relation: Any, self_loops: bool) -> Schedule:
+        """The messages of a relation, in the order in which they are reduced."""
+        return relation.block().with_loops(self_loops)
+
+    def propagate(
+        self, relation: Any, message: MessageFn, reducer: Reducer, inputs: Inputs, self_loops: bool
+    ) -> Pytree:
+        """See `jaxgraph.parallel.relation.Relation.propagate`."""
+        return propagate_by(self.schedule(relation, self_loops), message, reducer, inputs)
+
+    def pull_sum(
+        self,
+        relation: Any,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        """See `jaxgraph.parallel.relation.Relation.pull_sum`."""
+        schedule = self.schedule(relation, False)
+        return pull_once(schedule, message, reducer, inputs, gradient, wanted)
+
+    def propagate_all(self, calls: Any) -> list[Pytree]:
+        """Reduces the messages of several relations of this exchange."""
+        return [call.run() for call in calls]
+
+    def halo_route(self) -> Route:
+        """The route of `send`: a part sends the rows that the part ahead aggregates."""
+        return _route(self.halo_units, self.halo_unit, self.hosts, to_part=True)
+
+    def reach_route(self, units: Units) -> Route:
+        """The route on which a part sends its rows that have edges from the part behind."""
+        return _route(units, self.halo_unit, self.hosts, to_part=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +146,6 @@ class RingOrder:
         return host * size + (part % size + sign * (step % size)) % size
 
 
-Pytree = Any
 MOST_SEGMENTS = 4
 """Most permutations per step: more would send fewer rows in more and smaller messages."""
 FEWER_SEGMENTS_RATIO = 1.05
@@ -139,7 +220,7 @@ def _segments(counts: dict[tuple[int, int], int], unit: int) -> tuple[Segment, .
     )
 
 
-def _route(units: tuple[tuple[int, ...], ...], unit: int, hosts: int, *, to_part: bool) -> Route:
+def _route(units: Units, unit: int, hosts: int, *, to_part: bool) -> Route:
     order, steps = RingOrder(len(units), hosts), []
     for step in range(1, order.parts):
         counts = {}
@@ -153,26 +234,15 @@ def _route(units: tuple[tuple[int, ...], ...], unit: int, hosts: int, *, to_part
     return Route(tuple(steps), rows)
 
 
-def halo_route(shard: Shard) -> Route:
-    """Returns the route of `shard.send`: a part sends the rows that the part ahead aggregates."""
-    manifest = shard.manifest
-    return _route(manifest.halo_units, manifest.halo_unit, shard.hosts, to_part=True)
-
-
-def reach_route(shard: Shard) -> Route:
-    """Returns the route of `shard.reach`: a part sends its rows reached by the part behind."""
-    manifest = shard.manifest
-    return _route(manifest.reach_units, manifest.halo_unit, shard.hosts, to_part=False)
-
-
-def rows_sent(units: tuple[tuple[int, ...], ...], unit: int, hosts: int = 1) -> int:
+def rows_sent(units: Units, unit: int, hosts: int = 1) -> int:
     """Counts the rows that one exchange over the ring sends, over all pairs of parts."""
     route = _route(units, unit, hosts, to_part=True)
     return sum((s.stop - s.start) * len(s.pairs) for step in route.steps for s in step)
 
 
 def send_rows(
-    shard: Shard,
+    axis: str | tuple[str, ...],
+    implementation: str,
     route: Route,
     table: HaloTable | None,
     tree: Pytree,
@@ -192,7 +262,7 @@ def send_rows(
         if table is None:
             return resized(leaf[segment.start :], size)
         rows = rows_from(table.rows, first + segment.start, size)
-        return chosen_rows(leaf, rows, shard.incoming.implementation)
+        return chosen_rows(leaf, rows, implementation)
 
     def branch(segments: tuple[Segment, ...], leaves: list[jax.Array]) -> list[jax.Array]:
         messages: list[jax.Array] = []
@@ -203,7 +273,7 @@ def send_rows(
             # barrier).
             if after is not None and messages:
                 some, messages[-1] = lax.optimization_barrier((some, messages[-1]))
-            messages.append(_permuted(segments, rows_of, some, route.rows, shard.axis))
+            messages.append(_permuted(segments, rows_of, some, route.rows, axis))
         return messages
 
     hop = step if hop is None else hop

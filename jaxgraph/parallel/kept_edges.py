@@ -15,6 +15,7 @@ from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Extremum, Mean, Reducer, Softmax, Sum
 
 Pytree = Any
+OF_ATTENTION = ("attention", "pass dropout= to its layer, which drops by edge and head")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +46,7 @@ def sum_of_kept(
 ) -> tuple[MessageFn, Reducer, Inputs]:
     """The sum of messages along the edges that are kept, as one along all edges."""
     if isinstance(reducer, Softmax):
-        refuse_dropped_edges(
-            "attention", "pass dropout= to its layer, which drops by edge and head"
-        )
+        refuse_dropped_edges(*OF_ATTENTION)
     if isinstance(reducer, Extremum):
         refuse_dropped_edges("a maximum or minimum", "call the layer on the shard as it was")
     if isinstance(reducer, Mean) or not isinstance(reducer, Sum) or self_loops:

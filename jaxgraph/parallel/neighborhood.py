@@ -1,30 +1,20 @@
 """The neighbourhood: the one object through which a layer reads a graph.
 
-Two tables of rows (senders and receivers), the edges between them, data of nodes and edges, and a
-way to bring the senders' rows to the receivers. `jaxgraph.parallel.shard.Shard` is the
-neighbourhood of a device's part, `ColumnChunk` that of a chunk of rows on P3's columns, `Bipartite`
-one of plain arrays, `PartAlone` one part with its halo given.
+Two tables of nodes (senders and receivers), the edges between them and their data, and a way to
+bring the senders' rows to the receivers: a `jaxgraph.parallel.relation.Relation`, or a shard, which
+stands for its only one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import kind_of, way_to_graph
 from jaxgraph.ops import dispatch as ops_dispatch
-from jaxgraph.ops.core.blocks import Block
-from jaxgraph.ops.core.edges import varying_axes
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
-from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.parallel.kept_edges import has_edge
-from jaxgraph.parallel.sparse_features import SparseFeatures
-from pallas_kernels.pytrees import pytree
 
 Pytree = Any
 
@@ -52,68 +42,6 @@ class Nodes(Protocol):
     @property
     def num_rows(self) -> int: ...
     def mask_rows(self, values: jax.Array) -> jax.Array: ...
-
-
-@pytree
-class NodeTable:
-    """The nodes in the rows of a table: ids, mask and degrees.
-
-    Attributes:
-      node_ids: int32 [rows], ids in the whole graph.
-      node_mask: bool [rows], False for padding.
-      entering: float32 [rows], `in_degree`, or None: not known, of the senders of a `Bipartite`.
-      missing_self_loop: bool [rows], which nodes have no edge to themselves.
-      other_degree: float [rows], `degree` where it is not `in_degree`, or None.
-      has_padding: whether there may be rows of padding.
-      implementation: the implementation that works on the rows: "xla", "cpu" or "mosaic_gpu".
-    """
-
-    node_ids: jax.Array
-    node_mask: jax.Array
-    entering: jax.Array | None
-    missing_self_loop: jax.Array
-    other_degree: jax.Array | None
-    has_padding: bool = dataclasses.field(metadata={"static": True})
-    implementation: str = dataclasses.field(metadata={"static": True})
-
-    @property
-    def num_rows(self) -> int:
-        """Rows, padding included."""
-        return self.node_ids.shape[0]
-
-    @property
-    def in_degree(self) -> jax.Array:
-        """float32 [rows], edges that enter a node, in the whole graph."""
-        if self.entering is None:
-            raise ValueError(
-                "the senders of a block have no in_degree: the block holds the edges that leave "
-                "them. Use .degree: their number, or the sender_degree given to bipartite"
-            )
-        return self.entering
-
-    @property
-    def degree(self) -> jax.Array:
-        """float [rows], d_i of `gcn_conv`, without the self-loops that it adds.
-
-        `in_degree`, or the sum of the weights of these edges. For the senders of a `Bipartite`:
-        that of the edges that leave, or the degree given to `bipartite`.
-        """
-        return self.in_degree if self.other_degree is None else self.other_degree
-
-    def mask_rows(self, values: jax.Array) -> jax.Array:
-        """`values` [rows, ...] with zeros in the rows of padding."""
-        return masked_rows(self, values)
-
-
-def masked_rows(nodes: Nodes, values: Any) -> Any:
-    """`values` [rows, ...] with zeros in the rows of padding."""
-    if isinstance(values, SparseFeatures):
-        return values
-    # The mask makes values vary over the devices that do not yet, as `sum` demands.
-    if not nodes.has_padding and varying_axes(values) >= varying_axes(nodes.node_mask):
-        return values
-    mask = nodes.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
-    return jnp.where(mask, values, jnp.zeros((), values.dtype))
 
 
 class Neighborhood(ops_dispatch.Neighborhood, Protocol):
@@ -156,62 +84,6 @@ class Neighborhood(ops_dispatch.Neighborhood, Protocol):
     def sum(self, values: Pytree) -> Pytree:
         """Sums over the receivers' tables of all devices."""
         ...
-
-
-class OfOneBlock:
-    """A neighbourhood with one block of edges, and the rows of all their senders."""
-
-    def block(self) -> Block:
-        """The edges; its receivers may lack self-loops only where they are the first senders."""
-        raise NotImplementedError
-
-    @property
-    def sender_rows(self) -> int:
-        """Rows of the table of senders, padding included."""
-        return self.block().sender_rows
-
-    @property
-    def receiver_rows(self) -> int:
-        """Rows of the table of receivers, padding included."""
-        return self.block().receiver_rows
-
-    @property
-    def edge_slots(self) -> int:
-        """Slots of an array with one row per edge, padding included."""
-        return self.block().edge_slots
-
-    @property
-    def edge_mask(self) -> jax.Array:
-        """bool [slots], False for padding."""
-        return has_edge(self.block().edges)
-
-    def has_edges(self, side: str) -> jax.Array:
-        """bool [rows], the rows that an edge reads at its "sender" or "receiver"."""
-        return self.block().edges.orientation(side).position >= 0
-
-    @property
-    def implementation(self) -> str:
-        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
-        return self.block().implementation
-
-    @property
-    def edge_chunk(self) -> int:
-        """Number of edges in a call of a message function."""
-        return self.block().edges.chunk
-
-    def propagate(
-        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
-    ) -> Pytree:
-        """See `jaxgraph.ops.dispatch.Neighborhood`; nodes of other tables lack no self-loop."""
-        block = self.block()
-        loops = self_loops and block.missing_self_loop is not None
-        return block.propagate(message, reducer, inputs, self_loops=loops)
-
-    def pull_sum(
-        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
-    ) -> Inputs:
-        """See `jaxgraph.ops.dispatch.Neighborhood`."""
-        return self.block().pull_sum(message, reducer, inputs, gradient, wanted)
 
 
 def two_ends(x: Any) -> tuple[Any, Any]:

@@ -80,7 +80,7 @@ class ShardedGraph:
 
         def __getattr__(self, name: str) -> Any:
             remedy = None
-            if name in Shard.__dataclass_fields__ or name in NAMES_OF_GRAPH:
+            if hasattr(Shard, name) or name in NAMES_OF_GRAPH:
                 remedy = (
                     "its data is on several devices. jaxgraph.train.predict(model, sharded) runs a "
                     "model; a function that jaxgraph.parallel.spmd runs gets the shard of each "
@@ -99,7 +99,7 @@ class ShardedGraph:
             edges=counts.num_edges,
             edge_slots=manifest.num_parts * slots,
             halo_rows_needed=counts.halo_rows_needed,
-            halo_rows_sent=_halo_rows_sent(manifest, self.shards.hosts),
+            halo_rows_sent=_halo_rows_sent(manifest, self.shards.exchange.hosts),
         )
 
     def _known_counts(self) -> Counts:

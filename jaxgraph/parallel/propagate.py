@@ -23,16 +23,11 @@ from jaxgraph.ops.core.rewriting.rewrite import Rewritten, rewritten
 from jaxgraph.ops.core.rewriting.steps import ENDS
 from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.checks.message_errors import with_notes
-from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.neighborhood import (
-    Neighborhood,
-    Nodes,
-    check_neighborhood,
-    masked_rows,
-)
+from jaxgraph.parallel.feature_protocol import is_kind, plain_of
+from jaxgraph.parallel.kept_edges import OF_ATTENTION, refuse_dropped_edges
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.rewriting_report import RewritingReport, report_of
 from jaxgraph.parallel.shard import Shard
-from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device, slots_on_device
 
 Pytree = Any
@@ -224,7 +219,7 @@ def _rewritten(
 
     def real(end: str, leaf: jax.Array) -> jax.Array:
         if has_edges is None:
-            return masked_rows(nodes[end], leaf)
+            return nodes[end].mask_rows(leaf)
         # A row that no edge reads may be infinite: times a gradient of 0 it would be NaN.
         is_read = has_edges(end).reshape(-1, *(1,) * (leaf.ndim - 1))
         return jnp.where(is_read, leaf, jnp.zeros((), leaf.dtype))
@@ -255,11 +250,6 @@ def reduce_messages(
     return jax.tree.map(lambda mean, like: mean.astype(like.dtype), means, shapes)
 
 
-def reads_own_rows(shard: Shard) -> bool:
-    """True where a device computes senders' values from own rows; False where it has all halos."""
-    return shard.num_parts == 1 or shard.manifest.mode == "sar"
-
-
 def aggregate_derived(
     shard: Shard,
     message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
@@ -272,15 +262,16 @@ def aggregate_derived(
     self_loops: bool = False,
 ) -> Pytree:
     """Reduces messages made from `make(given, late)`, which the backward recomputes."""
-    if not reads_own_rows(shard):
+    relation = shard.relation()
+    if not relation.exchange.reads_own_rows:
         raise ValueError(
             f"DerivedFeatures hold own rows only, and in mode {shard.manifest.mode!r} with "
             f"{shard.num_parts} parts a layer reads halos too; pass it the features"
         )
-    late = match_variation(late, shard.incoming)
-    schedule: Any = shard.schedule(self_loops=self_loops)
-    if shard.num_parts == 1:
-        schedule = shard.local_block().with_loops(self_loops)
+    late = match_variation(late, relation.incoming)
+    if relation.kept_edges is not None:
+        refuse_dropped_edges(*OF_ATTENTION)
+    schedule = relation.exchange.schedule(relation, self_loops)
     return propagate_derived(schedule, message, reducer, make, given, late, keep=keep)
 
 
@@ -335,15 +326,8 @@ def _check(
     check_reduction(reduce, REDUCTIONS)
     rows = {"sender": neighborhood.senders.num_rows, "receiver": neighborhood.receivers.num_rows}
     for name, tree in (("sender", sender), ("receiver", receiver)):
-        is_other = lambda leaf: isinstance(leaf, FeatureColumns | SparseFeatures)  # noqa: E731
-        for leaf in jax.tree.leaves(tree, is_leaf=is_other):
-            refuse_sparse(leaf, f"propagate: {name}")
-            if is_other(leaf):
-                raise TypeError(
-                    f"{name} is FeatureColumns (this device's columns of all nodes); pass it "
-                    "through jaxgraph.nn.Linear first, write the layer with "
-                    "jaxgraph.parallel.ptags, or gather the rows with shard.to_nodes(x)"
-                )
+        for leaf in jax.tree.leaves(tree, is_leaf=is_kind):
+            leaf = plain_of(leaf).rows(f"propagate: {name}")
             if leaf.ndim < 1 or leaf.shape[0] != rows[name]:
                 what, advice = f"has shape {leaf.shape}", ""
                 if isinstance(tree, list | tuple) and not leaf.ndim:

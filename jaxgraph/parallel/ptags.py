@@ -17,32 +17,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph
-from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, chunk_examples
 from jaxgraph.ops.core.reductions import check_reduction
 from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
-from jaxgraph.parallel.columns import ColumnChunk
+from jaxgraph.parallel.feature_protocol import Aggregation, Pytree, Shares, TransformFn, features_of
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.kept_edges import check_all_edges
 from jaxgraph.parallel.mesh import check_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.propagate import reduce_messages
-from jaxgraph.parallel.schedules.p3 import push_pull
 from jaxgraph.parallel.shard import Shard
-from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from jaxgraph.partition.assignment import Partition
 
 __all__ = [
@@ -59,50 +53,8 @@ __all__ = [
     "transform",
 ]
 
-Pytree = Any
 MessageFn = Callable[[Any, Any, Any], Any]
-TransformFn = Callable[[Any, Any, Any], jax.Array]
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
-
-
-class Aggregation(Protocol):
-    """A parameter-free aggregation of the neighbours' features, of each column by itself.
-
-    Hashable, and holds no arrays.
-    """
-
-    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """The values that nodes send, [rows, features], computed from x [rows, features]."""
-        ...
-
-    def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
-        """Aggregates [receivers, features] of the senders' values and the receivers' own ones."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Shares:
-    """This device's share of a layer's output, not computed yet.
-
-    Attributes:
-      shard: the shard.
-      x: features of the layer.
-      kernels: pytree of parameters; arrays have a row per feature of x, scalars go to all devices.
-      aggregation: the aggregation of neighbours; None: there is none.
-      after: `(kernels, x, aggregated) -> [rows, ...]`, linear in the columns of both.
-      before: `(kernels, x) -> (own, sent)`, the values that replace x for the node itself and for
-        its neighbours; None: x itself.
-      aggregate: [all rows, features], the aggregation of x if it is known, with the rows and
-        columns of x, 0 in padding; None: it is computed.
-    """
-
-    shard: Shard
-    x: jax.Array | FeatureColumns
-    kernels: Pytree
-    aggregation: Aggregation | None
-    after: TransformFn
-    before: Callable[[Any, Any], tuple[Any, Any]] | None = None
-    aggregate: jax.Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,19 +107,6 @@ class _Reduction:
         return reduce_messages(neighborhood, message, inputs, self.reduction, 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Identity:
-    """The aggregation of features that are aggregated already."""
-
-    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """x as it is."""
-        return x
-
-    def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
-        """The receivers' own rows."""
-        return own
-
-
 def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation) -> jax.Array:
     """Aggregates this device's columns for the nodes that its row of devices owns.
 
@@ -183,21 +122,7 @@ def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation)
       ValueError: the graph is not in mode "p3".
     """
     check_neighborhood(shard)
-    check_all_edges(shard)
-    topology = shard.require_columns()
-    sent = aggregation.send(topology.nodes, x.values)
-    schedule = topology.schedule
-    shape = (schedule.groups * schedule.replicas, schedule.chunks, -1, x.values.shape[1])
-
-    def of_chunk(chunk: jax.Array, table: jax.Array) -> jax.Array:
-        rows = topology.each_part(
-            chunk, lambda rows: aggregation.receive(rows, sent, rows.own_rows(sent))
-        )
-        rows = rows.reshape(schedule.groups, 1, *table.shape[2:]).astype(table.dtype)
-        return lax.dynamic_update_slice(table, rows, (topology.first_part(), chunk, 0, 0))
-
-    empty = match_variation(jnp.zeros_like(x.values), (x, topology)).reshape(shape)
-    return lax.fori_loop(0, schedule.chunks, of_chunk, empty).reshape(x.values.shape)
+    return x.aggregated(shard, aggregation, x.columns)
 
 
 def _is_sender(message: MessageFn, sent: jax.Array, edge: jax.Array | None) -> bool:
@@ -263,9 +188,7 @@ def scatter(
         or columns.
     """
     check_neighborhood(shard)
-    if x is None:
-        raise ValueError("x is None: the graph has no node features")
-    refuse_sparse(x, "scatter")
+    features_of(x).check_dense("scatter")
     if edge is not None and (edge not in EDGE_DATA or getattr(shard, edge) is None):
         raise ValueError(
             f"edge is {edge!r}; expected None, or the name of data that the graph's edges have: "
@@ -281,12 +204,13 @@ def scatter(
 def _check_message(
     shard: Shard, x: jax.Array | FeatureColumns, message: MessageFn, edge: str | None
 ) -> None:
-    rows = x.values if isinstance(x, FeatureColumns) else x
+    features: Any = features_of(x)
+    rows = features.values
     data = None if edge is None else getattr(shard, edge)
     given = chunk_examples(Inputs((), rows, rows, data), 1)
     examples = given.sender, given.edge, given.receiver
     check_each_edge(message, *examples)
-    if isinstance(x, FeatureColumns):
+    if features.is_split:
         check_each_column(message, examples, (True, False, True))
 
 
@@ -335,7 +259,7 @@ def transform(
 
 
 def _checked(kernels: Pytree, x: jax.Array | FeatureColumns) -> Pytree:
-    width = x.num_features if isinstance(x, FeatureColumns) else x.shape[-1]
+    width = features_of(x).width
     for kernel in jax.tree.leaves(kernels):
         if jnp.ndim(kernel) and kernel.shape[0] != width:
             raise ValueError(
@@ -357,58 +281,7 @@ def sync(shares: Shares) -> jax.Array:
     Raises:
       ValueError: x is split by column, but the graph is not in mode "p3".
     """
-    shard, x, aggregation = shares.shard, shares.x, shares.aggregation
-    if isinstance(x, FeatureColumns):
-        return _sync_columns(shares, x)
-    # Features with an aggregate are placed with 0 in padding: masking would copy them.
-    own, aggregated = x if shares.aggregate is not None else shard.mask_rows(x), shares.aggregate
-    if aggregation is not None and aggregated is None:
-        sent = aggregation.send(shard.senders, x)
-        aggregated = aggregation.receive(shard, sent, shard.own_rows(sent))
-    return shares.after(shares.kernels, own, aggregated)
-
-
-def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
-    topology, aggregation = shares.shard.require_columns(), shares.aggregation
-    if aggregation is not None:
-        check_all_edges(shares.shard)
-    kernels = jax.tree.map(
-        lambda kernel: x.rows_of(kernel) if jnp.ndim(kernel) else kernel,
-        match_variation(shares.kernels, x),
-    )
-    own, sent = x.values, x.values
-    columns = x.in_range() if x.has_padding and shares.before is None else None
-    if shares.before is not None:
-        mask = topology.nodes.node_mask[:, None]
-        mask = mask & x.in_range() if x.has_padding else mask
-        is_sparse = isinstance(x.values, SparseFeatures)
-        own, sent = shares.before(kernels, x.values if is_sparse else jnp.where(mask, x.values, 0))
-    if shares.aggregate is not None:
-        sent, aggregation = shares.aggregate, _Identity()
-    elif aggregation is not None:
-        sent = aggregation.send(topology.nodes, sent)
-    function = partial(_share, shares.after, aggregation)
-    return push_pull(topology, function, (kernels, columns), (own, sent))
-
-
-def _share(
-    after: TransformFn,
-    aggregation: Aggregation | None,
-    params: tuple[Pytree, jax.Array | None],
-    table: tuple[Pytree, Pytree],
-    chunk: ColumnChunk,
-) -> jax.Array:
-    """The share of a device's columns in the rows of a chunk."""
-    kernels, columns = params
-
-    def in_range(values: jax.Array) -> jax.Array:
-        return values if columns is None else jnp.where(columns, values, 0)
-
-    own = jax.tree.map(lambda values: in_range(chunk.own_rows(values)), table[0])
-    aggregated = None
-    if aggregation is not None:
-        aggregated = in_range(aggregation.receive(chunk, table[1], chunk.own_rows(table[1])))
-    return after(kernels, own, aggregated)
+    return features_of(shares.x).sync(shares)
 
 
 def apply(function: Callable[..., Pytree], *rows: jax.Array) -> Pytree:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jaxgraph.layout.manifest import EDGE_DATA
-from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.sparse_features import SparseFeatures
+from jaxgraph.parallel.feature_protocol import plain_features, plain_of
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.placement import ShardedGraph
@@ -47,20 +46,16 @@ def representation(sharded: ShardedGraph) -> str:
 
 def _features(sharded: ShardedGraph) -> str:
     """Describes the width and type of the features, in rows or columns."""
-    nodes, columns = sharded.shards.nodes, sharded.shards.manifest.columns
-    values = nodes.values if isinstance(nodes, FeatureColumns) else nodes
-    if isinstance(values, SparseFeatures):
-        width = values.shape[-1] if columns is None else columns.num_features
-        return f"{width} x {values.dtype}, non-zeros alone"
-    leaves = [leaf for leaf in jax.tree.leaves(nodes) if getattr(leaf, "ndim", 0) > 1]
-    if not leaves:
+    nodes = sharded.shards.nodes
+    if nodes is None:
         return "none"
-    text = f"{leaves[0].shape[-1]} x {leaves[0].dtype}"
-    if columns is not None:
-        text = f"{columns.num_features} x {leaves[0].dtype}, {columns.width} columns per device"
-    kind = type(nodes).__name__
-    is_plain = isinstance(nodes, jax.Array | jax.ShapeDtypeStruct)
-    return text if is_plain or columns is not None else f"{text} ({kind})"
+    features = plain_of(nodes)
+    text = f"{features.width} x {features.dtype}"
+    if features.is_sparse:
+        return f"{text}, non-zeros alone"
+    if features.is_split:
+        return f"{text}, {features.columns} columns per device"
+    return text if nodes is plain_features(nodes) else f"{text} ({type(nodes).__name__})"
 
 
 def _labels(sharded: ShardedGraph) -> str:

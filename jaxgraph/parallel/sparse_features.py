@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxgraph.layout.derived.chunks import PIECE
@@ -16,6 +17,9 @@ from jaxgraph.ops.aggregation import aggregate
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, match_variation
+from jaxgraph.ops.core.randomness import entry_keep_mask
+from jaxgraph.parallel.feature_protocol import FeatureKind, Numbers, Two, scaled
+from jaxgraph.parallel.neighborhood import Nodes
 from pallas_kernels.pytrees import pytree
 
 
@@ -42,7 +46,7 @@ class NonZeros:
 
 
 @pytree
-class SparseFeatures:
+class SparseFeatures(FeatureKind):
     """The non-zeros of the features of nodes, under `spmd`.
 
     A linear map x W is a sum over the non-zeros of each row, and its gradient by W a sum over those
@@ -59,6 +63,8 @@ class SparseFeatures:
     node_ids: jax.Array
     chunk: int = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(metadata={"static": True})
+
+    is_sparse = True
 
     def __repr__(self) -> str:
         return (
@@ -118,6 +124,38 @@ class SparseFeatures:
         fixed = lax.stop_gradient(self)
         return _product(fixed, kernel)
 
+    def astype(self, dtype: Any) -> SparseFeatures:
+        """The same non-zeros in another type."""
+        return self.map_values(lambda values, rows, columns: values.astype(dtype))
+
+    def masked(self, nodes: Nodes) -> SparseFeatures:
+        """x itself: rows of padding have no non-zero."""
+        return self
+
+    def times(self, by: str, kernel: jax.Array) -> jax.Array:
+        """x W"""
+        return self @ kernel
+
+    def times_both(self, by: str, kernel: jax.Array, other: jax.Array) -> Two:
+        """x W and x V by one product, which reads the non-zeros once."""
+        both = self @ jnp.concatenate((kernel, other), axis=1)
+        return both[:, : kernel.shape[1]], both[:, kernel.shape[1] :]
+
+    def dropped(self, nodes: Nodes, key: jax.Array, rate: float, offset: Any = 0) -> Any:
+        """The non-zeros, of which those are dropped that would be dropped of dense rows."""
+
+        def drop(values: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
+            keep = entry_keep_mask(key, self.node_ids, rows, columns, rate, offset)
+            return scaled(values, keep, rate)
+
+        return self.map_values(drop)
+
+    def digest(self, of_rows: np.ndarray, of_columns: Numbers, first: int = 0) -> int:
+        """The sum over the non-zeros."""
+        rows: Any = self.by_row
+        numbers = of_rows[rows.ends] * of_columns(rows.edges.neighbors + first)
+        return int((numbers * rows.values.view(f"u{self.dtype.itemsize}")).sum())
+
 
 def _sum(x: SparseFeatures, over: NonZeros, others: NonZeros, values: jax.Array) -> jax.Array:
     """The sum over the non-zeros of each end, of their values times the other end's."""
@@ -155,13 +193,3 @@ def _backward(x: SparseFeatures, gradient: jax.Array) -> tuple[None, jax.Array]:
 
 
 _product.defvjp(_forward, _backward)
-
-
-def refuse_sparse(x: Any, purpose: str) -> None:
-    """Raises TypeError for sparse features, or columns of some, where dense rows are needed."""
-    if isinstance(getattr(x, "values", x), SparseFeatures):
-        raise TypeError(
-            f"{purpose} needs dense rows, but x is SparseFeatures (the non-zeros of the nodes' "
-            "features); pass it through jaxgraph.nn.Linear first, or make the features dense "
-            "before the graph is placed: graph.replace(nodes=graph.nodes.toarray())"
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import wraps
 from typing import Any
 
@@ -34,12 +34,16 @@ from jaxgraph.parallel.nnx_objects import (
     values_of,
     write_back,
 )
+from jaxgraph.parallel.node_table import NodeTable
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.parallel.shard import NO_LIST_OF_EDGES, Shard
 
 Pytree = Any
 ROWS = "rows"
 """Metadata of a variable with one row per node: "nodes" in the graph's order, "placed" by shard."""
+
+_NO_ARRAYS = ("Shard(part of", f"{Shard.__module__}.Shard", "NodeTable(", NodeTable.__module__)
+"""Words by which JAX names a shard, or a table of it, that was taken for an array."""
 
 
 def spmd(
@@ -156,7 +160,9 @@ def _run(
     out_specs = jax.tree.map(
         lambda word: PartitionSpec() if word == "replicated" else split, outputs
     )
-    sizes = {"rows": graph.shards.num_rows, "edges": graph.shards.edge_slots}
+    tables, relations = graph.shards.tables, graph.shards.relations
+    slots = {name: graph.shards.relation(name).edge_slots for name in relations}
+    sizes = {"rows": [t.num_rows for t in tables.values()], "edges": [*slots.values()]}
 
     def on_one_shard(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:
         local = jax.tree.map(_own_shard, local, is_leaf=_is_graph)
@@ -174,7 +180,6 @@ def _run(
     def checked(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:
         trace = jax.make_jaxpr(on_one_shard, return_shape=True)
         program, shapes = trace(state, local)
-        check_random_rows(program.jaxpr, graph.shards.num_rows)
         words = jax.tree.leaves(
             jax.tree.map(
                 lambda word, part: jax.tree.map(lambda _: word, part),
@@ -182,10 +187,13 @@ def _run(
                 shapes,
             )
         )
-        shard = graph.shards
-        nodes, edges = (_row_states((state, local), of_edges) for of_edges in (False, True))
-        check_rows(program, nodes, words, shard.num_rows, has_padding=shard.has_padding)
-        check_rows(program, edges, words, shard.edge_slots, has_padding=True, of_edges=True)
+        for name, table in tables.items():
+            check_random_rows(program.jaxpr, table.num_rows)
+            states = _row_states((state, local), graph.shards.fields_of(name), of_edges=False)
+            check_rows(program, states, words, table.num_rows, has_padding=table.has_padding)
+        for name, count in slots.items():
+            states = _row_states((state, local), {("relations", name)}, of_edges=True)
+            check_rows(program, states, words, count, has_padding=True, of_edges=True)
         values = core.jaxpr_as_fun(program)(*jax.tree.leaves((state, local)))
         return jax.tree.unflatten(jax.tree.structure(shapes), values)
 
@@ -222,7 +230,7 @@ def _called(function: Callable[..., Pytree], arguments: Sequence[Any]) -> Pytree
         if advice:
             raise ValueError(f"the function that jaxgraph.parallel.spmd runs {advice}") from error
         # An array was indexed by it, or made of it.
-        if any(word in str(error) for word in ("Shard(part of", f"{Shard.__module__}.Shard")):
+        if any(word in str(error) for word in _NO_ARRAYS):
             error.add_note(f"jaxgraph: {NO_LIST_OF_EDGES}")
         raise
 
@@ -269,8 +277,11 @@ def _is_split(part: Any) -> bool:
     return isinstance(part, ShardedGraph)
 
 
-def _row_states(arguments: Pytree, of_edges: bool) -> list[RowState]:
-    """The states in which the arrays of the arguments enter `check_rows`."""
+def _row_states(arguments: Pytree, own: Set[tuple[str, ...]], *, of_edges: bool) -> list[RowState]:
+    """The states in which the arrays of the arguments enter `check_rows`.
+
+    `own` are the fields of a shard that have the rows or slots that are followed.
+    """
     numbers = itertools.count()
 
     def states(part: Any) -> Pytree:
@@ -278,7 +289,9 @@ def _row_states(arguments: Pytree, of_edges: bool) -> list[RowState]:
             # Below a field are columns of features, which have rows of all nodes.
             number = next(numbers)
             return jax.tree_util.tree_map_with_path(
-                lambda path, leaf: state_of_field(path[1:], leaf.ndim, number, of_edges=of_edges),
+                lambda path, leaf: state_of_field(
+                    path[1:], leaf.ndim, number, own, of_edges=of_edges
+                ),
                 part,
             )
         is_split = isinstance(part, nnx.Variable) and _is_split(part)

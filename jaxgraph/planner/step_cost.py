@@ -122,7 +122,7 @@ def _communication(sent: Sent, messages: float, target: Target) -> float:
 def _hidden(sharded: ShardedGraph, sent: Sent, work: Work, communication: float) -> float:
     """The time of messages under which kernels run: all but one step's with prefetch."""
     shard = sharded.shards
-    if not shard.prefetch or not sent.total or shard.manifest.num_parts < 3:
+    if not shard.exchange.prefetch or not sent.total or shard.manifest.num_parts < 3:
         return 0.0
     permutes = sum(each.get("collective-permute", 0) for each in (sent.inside, sent.between))
     steps = shard.manifest.num_parts - 1

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jaxgraph.kinds import kind_of
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import require_rows
 from jaxgraph.nn import parameters
 from jaxgraph.nn.module import Module
 from jaxgraph.parallel import Shard, propagate
+from jaxgraph.parallel.feature_protocol import Features
 from jaxgraph.parallel.propagate import explain
 from jaxgraph.parallel.rewriting_report import RewritingReport
 from jaxgraph.parallel.whole_graph import on_device

@@ -11,15 +11,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxgraph.layers.aggregated import (
-    AggregatedFeatures,
-    FirstAggregation,
-    aggregate_by_columns,
-    plain_features,
-)
+from jaxgraph.layers.aggregated import AggregatedFeatures, FirstAggregation
 from jaxgraph.layers.edge_data import check_edge_data
-from jaxgraph.parallel import Shard, ShardedGraph, SparseFeatures, ptags, spmd
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel import Shard, ShardedGraph, spmd
+from jaxgraph.parallel.feature_protocol import features_of, plain_of
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.latest_programs import LatestPrograms
@@ -46,7 +41,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
     if isinstance(sharded, StreamedGraph):
         return _streamed_aggregate(first, sharded).compute()
     x: Any = sharded.shards.nodes
-    if isinstance(x, FeatureColumns):
+    if features_of(x).is_split:
         is_abstract = isinstance(x.values, jax.ShapeDtypeStruct)
         of_columns = x.values if is_abstract else _aggregate_columns(first, sharded)
         nodes = AggregatedFeatures(x, of_columns, first.aggregation)
@@ -58,7 +53,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
         nodes = AggregatedFeatures(
             x if is_masked else _masked(sharded), aggregate, first.aggregation
         )
-    return dataclasses.replace(sharded, shards=dataclasses.replace(sharded.shards, nodes=nodes))
+    return dataclasses.replace(sharded, shards=sharded.shards.with_table(nodes=nodes))
 
 
 def with_aggregates(
@@ -122,7 +117,7 @@ def _streamed_aggregate(first: FirstAggregation, plain: StreamedGraph) -> Stream
 def _of_shard(first: FirstAggregation, shard: Shard) -> jax.Array:
     """The aggregate of `AggregatedFeatures` in the rows of a shard with dense features."""
     x, width = _rows(shard), max(first.width, LEAST_WIDTH)
-    aggregate = aggregate_by_columns(shard, x, first.aggregation, width=width)
+    aggregate = features_of(x).aggregated(shard, first.aggregation, width)
     if first.is_joined_with_features:
         aggregate = jnp.concatenate((shard.mask_rows(x), aggregate), axis=1)
     return aggregate
@@ -147,22 +142,17 @@ def _pays(first: FirstAggregation, sharded: ShardedGraph, epochs: int) -> bool:
     of padding. An epoch has three passes that benefit: forward and backward of the step, unless
     dropout forbids it, and evaluation. The number of matrix products is the same.
     """
-    x = plain_features(sharded.shards.nodes)
-    if x is None or _are_sparse(x):
+    nodes = sharded.shards.nodes
+    if nodes is None or plain_of(nodes).is_sparse:
         return False
     counts = sharded.counts
     # Without counts: as for very many edges.
     of_column, of_copy = (
         (1, 0) if counts is None else (counts.num_edges + counts.num_nodes, 2 * counts.num_nodes)
     )
-    features = (x.values if isinstance(x, FeatureColumns) else x).shape[-1]
+    features = plain_of(nodes).columns
     width, passes = min(first.width, features), epochs * (3 if first.in_training else 1)
     return features * of_column <= passes * (width * of_column + features * of_copy)
-
-
-def _are_sparse(x: Any) -> bool:
-    """True for sparse features: their map reads fewer numbers than their aggregate would have."""
-    return isinstance(x.values if isinstance(x, FeatureColumns) else x, SparseFeatures)
 
 
 @partial(LatestPrograms, static_argnums=(0,))
@@ -181,9 +171,7 @@ def _aggregate_columns(first: FirstAggregation, sharded: ShardedGraph) -> jax.Ar
     """The aggregate of the columns of every device, [parts, parts * rows, columns]."""
 
     def on_shard(shard: Shard) -> jax.Array:
-        x = plain_features(shard.nodes)
-        assert isinstance(x, FeatureColumns)
-        return ptags.aggregate_columns(shard, x, first.aggregation)[None]
+        return features_of(shard.nodes).aggregated(shard, first.aggregation, first.width)[None]
 
     return spmd(on_shard, outputs="rows")(sharded)
 

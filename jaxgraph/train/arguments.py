@@ -13,9 +13,8 @@ import optax
 from flax import nnx
 
 from jaxgraph.kinds import kind_of, way_to_graph
-from jaxgraph.layers.aggregated import plain_features
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.feature_protocol import plain_of
 from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
 from jaxgraph.parallel.whole_graph import sharded_on_one
@@ -126,9 +125,8 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
     refuse_local_modules(model)
     width = getattr(model, "in_features", None)
     for graph in graphs:
-        nodes = plain_features(graph.shards.nodes)
-        is_split = isinstance(nodes, FeatureColumns)
-        features = nodes.num_features if is_split else getattr(nodes, "shape", (None,))[-1]
+        nodes = graph.shards.nodes
+        features = None if nodes is None else plain_of(nodes).width
         if isinstance(width, int) and features is not None and width != features:
             raise ValueError(
                 f"the model expects in_features={width}, but the nodes of the graph have "

@@ -14,9 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxgraph.layers.aggregated import plain_features
-from jaxgraph.parallel import ShardedGraph, SparseFeatures
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.parallel.feature_protocol import features_of, plain_features
 from jaxgraph.seeds import mix
 from jaxgraph.train.agreement import from_all
 from jaxgraph.train.identity import definition
@@ -53,9 +52,9 @@ def _parts(graph: ShardedGraph) -> Iterator[dict[str, Any]]:
     for held in graph.shards.node_ids.addressable_shards:
         device = held.index[0].start or 0
         on_host = jax.tree.map(lambda leaf, device=device: _held_by(leaf, device), arrays)
-        columns = on_host["features"]
-        if isinstance(columns, FeatureColumns) and device >= columns.groups:
-            on_host["features"] = None  # Another row of devices holds the same columns.
+        features = on_host["features"]
+        if features is not None and not features_of(features).is_digested_on(device):
+            on_host["features"] = None
         yield on_host
 
 
@@ -91,7 +90,8 @@ def _hashed(part: dict[str, Any]) -> Iterator[tuple[str, str, int]]:
         for name, values in arrays.items():
             if values is not None:
                 values = np.asarray(values)[: len(numbers)]
-                yield name, f"{values.dtype}{values.shape[1:]}", _sum(numbers, values)
+                found = features_of(values).digest(numbers, _random)
+                yield name, f"{values.dtype}{values.shape[1:]}", found
 
 
 def _of_edges(topology: dict[str, Any], ids: np.ndarray) -> np.ndarray:
@@ -110,29 +110,14 @@ def _of_edges(topology: dict[str, Any], ids: np.ndarray) -> np.ndarray:
 def _of_features(
     features: Any, column_nodes: Any, of_nodes: np.ndarray
 ) -> Iterator[tuple[str, str, int]]:
-    """As `_hashed`, of dense and sparse features, and of a device's columns of all nodes."""
-    width, first = getattr(features, "shape", (0,))[-1], 0
-    if isinstance(features, FeatureColumns):
+    """As `_hashed`, of features, or of a device's columns of all nodes."""
+    if features is None:
+        return
+    features = features_of(features)
+    if features.is_split:
         ids, mask = column_nodes
         of_nodes = np.where(mask, _random(ids), np.uint64(0))
-        width, first = features.num_features, int(features.offset)
-        features = features.values  # Columns of padding are 0, and add nothing.
-    if isinstance(features, SparseFeatures):
-        rows = features.by_row
-        numbers = of_nodes[rows.ends] * _random(rows.edges.neighbors + first)
-        bits = rows.values.view(f"u{features.dtype.itemsize}")
-        yield "nodes", f"{features.dtype}{[width]}", int((numbers * bits).sum())
-    elif isinstance(features, np.ndarray):
-        yield "nodes", f"{features.dtype}{[width]}", _sum(of_nodes, features, first)
-
-
-def _sum(numbers: np.ndarray, values: np.ndarray, first: int = 0) -> int:
-    """The sum of the bits of [rows, ...] times the numbers of rows and of columns from a first."""
-    bits = np.ascontiguousarray(values.reshape(len(values), -1))
-    bits = bits.view(f"u{values.dtype.itemsize}")
-    columns = _random(np.arange(first, first + bits.shape[1]))
-    # It makes no copy of all bits in 64 bits.
-    return int(np.einsum("r,rc,c", numbers, bits, columns, dtype=np.uint64, casting="unsafe"))
+    yield "nodes", f"{features.dtype}{[features.width]}", features.digest(of_nodes, _random)
 
 
 def _random(numbers: Any) -> np.ndarray:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxgraph.layers.aggregated import plain_features
 from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import Shard, ShardedGraph, spmd
+from jaxgraph.parallel.feature_protocol import plain_features
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.aggregates import first_aggregation
@@ -63,7 +62,7 @@ def apply_model(
 
 def plain_shard(shard: Shard) -> Shard:
     """Returns the shard with features alone in `shard.nodes`, as models and tasks expect."""
-    return dataclasses.replace(shard, nodes=plain_features(shard.nodes))
+    return shard.with_table(nodes=plain_features(shard.nodes))
 
 
 def objective(

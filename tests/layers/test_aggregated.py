@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from jaxgraph.layers import dropout, gcn_conv, linear
-from jaxgraph.layers.aggregated import AggregatedFeatures, aggregate_by_columns, plain_features
+from jaxgraph.layers.aggregated import AggregatedFeatures
 from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum
 from jaxgraph.layers.dense import require_rows
 from jaxgraph.parallel import gather_rows, spmd
+from jaxgraph.parallel.feature_protocol import features_of, plain_features
 from tests.compilation import AS_USERS_DO
 from tests.layers.convolution_cases import TERMS, check_layers, refused
 from tests.layers.neighborhood_cases import CASES as CONVOLUTIONS
@@ -47,8 +48,8 @@ def test_the_aggregate_is_that_of_the_reference(aggregation: Any, mode: str) -> 
     assert NUM_FEATURES % widths[1]
 
     def step(shard: Any) -> list[jax.Array]:
-        aggregate = partial(aggregate_by_columns, shard, shard.nodes, aggregation)
-        return [aggregate(width=width) for width in widths]
+        x = features_of(shard.nodes)
+        return [x.aggregated(shard, aggregation, width) for width in widths]
 
     sharded = poisoned(crooked_sharded(4, "hash", mode, edge_weight=True))
     padding = ~np.asarray(sharded.shards.node_mask).reshape(-1)
@@ -65,7 +66,7 @@ def test_a_few_columns_at_a_time_take_less_memory() -> None:
     def temporary(width: int) -> int:
         def step(shard: Any) -> jax.Array:
             x = jnp.tile(shard.nodes, (1, 64))
-            return aggregate_by_columns(shard, x, SUM, width=width)
+            return features_of(x).aggregated(shard, SUM, width)
 
         compiled = spmd(step, outputs="rows").lower(sharded).compile(compiler_options=AS_USERS_DO)
         memory = compiled.memory_analysis()
@@ -79,7 +80,8 @@ def test_a_few_columns_at_a_time_take_less_memory() -> None:
 
 
 def aggregated(shard: Any, x: Any, aggregation: Any, *, behind: bool = False) -> AggregatedFeatures:
-    own, aggregate = shard.mask_rows(x), aggregation(shard, x)
+    own = shard.mask_rows(x)
+    aggregate = features_of(x).aggregated(shard, aggregation, NUM_FEATURES)
     return carrying(own, aggregate, aggregation, behind=behind)
 
 

@@ -1,6 +1,5 @@
 """Linear maps and dropout, on rows of nodes and on columns of features."""
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -10,8 +9,9 @@ import numpy as np
 import pytest
 
 from jaxgraph.layers import dropout, linear
-from jaxgraph.layers.dense import _map_features, add_bias, at_use, require_rows
+from jaxgraph.layers.dense import add_bias, require_rows
 from jaxgraph.parallel import ShardedGraph, gather_rows, spmd
+from jaxgraph.parallel.feature_protocol import at_use, map_features
 from jaxgraph.parallel.features import FeatureColumns
 from tests.oracles import randomness
 from tests.strategies import NUM_FEATURES
@@ -94,7 +94,7 @@ def test_padding_reaches_no_kernel_gradient(is_computed: bool) -> None:
 
 def test_more_padding_than_nodes_is_looked_at_to_its_first_row() -> None:
     x = jnp.zeros((300, NUM_FEATURES)).at[:10].set(1.0).at[10].set(jnp.nan)
-    y = _map_features("xla", x, jnp.arange(300) < 10, jnp.asarray(KERNEL))
+    y = map_features("xla", x, jnp.arange(300) < 10, jnp.asarray(KERNEL))
     np.testing.assert_array_equal(y[10:], 0)
 
 
@@ -102,7 +102,7 @@ def test_more_padding_than_nodes_is_looked_at_to_its_first_row() -> None:
 def test_padding_of_the_features_is_taken_for_zero(anything: float) -> None:
     def step(kernel: jax.Array, shard: Any, value: float) -> Any:
         def loss(kernel: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            given = dataclasses.replace(shard, nodes=x)
+            given = shard.with_table(nodes=x)
             y = linear(given, given.nodes, kernel)
             return shard.sum(jnp.sum(shard.mask_rows(y) ** 2)), y
 

@@ -1,16 +1,14 @@
 """Edge data that a layer would ignore is refused, with advice."""
 
-from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 import pytest
 from flax import nnx
 
 from jaxgraph import nn
-from jaxgraph.parallel import make_mesh, place, propagate, shard, spmd
+from jaxgraph.parallel import make_mesh, place, propagate
 from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.train import compile_train_step, fit, predict
 from tests.train.small_model import (
@@ -79,14 +77,3 @@ def test_one_layer_of_a_model_can_be_given_a_shard_without() -> None:
     graph = small_graph(edge_weight=DATA["edge_weight"])
     assert predict(Mixed(), on_devices(graph, 2)).shape == (graph.num_nodes, CLASSES)
     predict(SmallNet(), on_devices(graph, 2))
-
-
-def test_gcn_is_not_given_half_of_the_weights() -> None:
-    sharded = shard(small_graph(edge_weight=DATA["edge_weight"]), None, make_mesh(1))
-    conv = nn.GCNConv(FEATURES, CLASSES, rngs=nnx.Rngs(0))
-
-    def half(shard: Any) -> jax.Array:
-        return conv(replace(shard, edge_weight=None), shard.nodes)
-
-    with pytest.raises(ValueError, match=r"degrees .* as it was; call shard\.replace"):
-        spmd(half, outputs="rows")(sharded)

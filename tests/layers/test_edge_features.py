@@ -11,7 +11,7 @@ from flax import nnx
 from jaxgraph import nn
 from jaxgraph.layers import attention_weights
 from jaxgraph.layers.attention import gat_stages, gatv2_stages
-from jaxgraph.layers.convolutions import sage_stages
+from jaxgraph.layers.gine import gine_stages
 from jaxgraph.parallel import gather_edges, gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.layers.convolution_cases import TERMS, refused
@@ -175,9 +175,8 @@ def test_modules_return_their_coefficients() -> None:
     edges = oracle_edges(plain)
     expected = edge_softmax(edges, convolutions.dot_logits(edges, queries, keys))
     assert_close(conv.attention_weights(plain, x), expected, reduction_length=TERMS)
-    sage = sage_stages({"neighbor_kernel": jnp.ones((2, 2))}, np.float32)
     with pytest.raises(ValueError, match="the stages of a layer without attention"):
-        attention_weights(sage, {}, graph, x)
+        attention_weights(gine_stages({}, np.float32), {}, graph, x)
 
 
 @pytest.mark.parametrize("parts", [1, pytest.param(3, marks=pytest.mark.slow)])

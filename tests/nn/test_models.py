@@ -201,7 +201,7 @@ def test_a_residual_connection_without_a_map_takes_the_rows_of_columns() -> None
 def test_a_graph_without_features_asks_for_an_embedding() -> None:
     graphdef, state = nnx.split(make("GCN"))
     sharded = crooked_sharded(2, "hash", "sar")
-    bare = replace(sharded, shards=replace(sharded.shards, nodes=None))
+    bare = replace(sharded, shards=sharded.shards.with_table(nodes=None))
 
     def step(state: Any, shard: Any) -> jax.Array:
         return nnx.merge(graphdef, state)(shard, shard.nodes)

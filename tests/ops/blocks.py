@@ -98,7 +98,8 @@ def place_block(graph: Graph, *, pad_to: Manifest | None = None) -> Placed:
     slot_of_edge = np.empty(graph.num_edges, np.int64)
     slots = np.flatnonzero(numbers)
     slot_of_edge[numbers[slots] - 1] = slots
-    block = with_implementation(own.local_block(), usable_implementation(None, jax.devices()[0]))
+    chosen = usable_implementation(None, jax.devices()[0])
+    block = with_implementation(own.relation().block(), chosen)
     return Placed(graph, block, row_of_node, slot_of_edge)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import Softmax, Sum
-from jaxgraph.parallel.schedules.sar import backward_plan, looks_at_senders
+from jaxgraph.parallel.schedules.sequential import backward_plan, looks_at_senders
 
 ROWS = jnp.ones((4, 6))
 SENDER_ONLY = Wanted(params=False, sender=True, receiver=False, edge=False)

@@ -1,8 +1,5 @@
 """Routes of rows between parts, and attention where parts share no edge."""
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +10,8 @@ import jaxgraph as jg
 from jaxgraph.parallel.exchange import (
     FEWER_SEGMENTS_RATIO,
     MOST_SEGMENTS,
+    Exchange,
     Route,
-    halo_route,
-    reach_route,
 )
 from tests.strategies import complete
 
@@ -30,9 +26,8 @@ def unit_matrices(draw: st.DrawFn) -> Units:
 
 
 def routes(units: Units, unit: int) -> tuple[Route, Route]:
-    manifest = SimpleNamespace(halo_units=units, reach_units=units, halo_unit=unit)
-    shard = cast(Any, SimpleNamespace(manifest=manifest, hosts=1))
-    return halo_route(shard), reach_route(shard)
+    exchange = Exchange(halo_unit=unit, halo_units=units)
+    return exchange.halo_route(), exchange.reach_route(units)
 
 
 def covered(route: Route, step: int) -> dict[tuple[int, int], int]:

@@ -53,7 +53,10 @@ def test_feature_columns_on_several_rows_of_devices_equal_the_oracle() -> None:
     parts = partition(graph, 4, method="hash", seed=0)
     options: dict[str, Any] = {"mode": "p3", "rest": "sar", "feature_budget": 30_000}
     sharded = shard(graph, parts, make_mesh(4, hosts=2), **options)
-    assert sharded.mesh.axis_names == ("graph_replicas", "graph") and sharded.shards.hosts == 2
+    assert (
+        sharded.mesh.axis_names == ("graph_replicas", "graph")
+        and sharded.shards.exchange.hosts == 2
+    )
     model = Model("gcn", norm="batch", dropout=0.4, activation="elu")
     check_pass(model, graph, sharded)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jaxgraph.parallel import gather_rows, spmd
-from jaxgraph.parallel.part_alone import PartAlone, part_alone
+from jaxgraph.parallel.part_alone import part_alone
+from jaxgraph.parallel.relation import Relation
 from tests.layers.convolution_cases import adjoint
 from tests.layers.neighborhood_cases import CASES
 from tests.tolerance import assert_close
@@ -38,7 +39,7 @@ def test_all_parts_together_are_the_mesh(name: str, mode: str) -> None:
     y, of_x = gather_rows(y, sharded), gather_rows(of_x, sharded)
 
     @jax.jit
-    def alone(params: Any, part: PartAlone, x: Any) -> Any:
+    def alone(params: Any, part: Relation, x: Any) -> Any:
         def loss(x: Any, params: Any) -> Any:
             y = case.conv(params, part, x)
             rows = y * adjoint(part.receivers.node_ids, y.shape[1])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from jaxgraph import metrics
+from jaxgraph.analysis import compilations
 from jaxgraph.parallel import propagate
 from jaxgraph.train import compile_inference, evaluate, predict
 from tests.oracles.losses import softmax_cross_entropy
-from tests.times import compilations
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     SmallNet,

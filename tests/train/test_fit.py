@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph.analysis import traffic
+from jaxgraph.analysis import compilations, traffic
 from jaxgraph.train import (
     DivergenceError,
     EpochRecord,
@@ -18,7 +18,6 @@ from jaxgraph.train import (
     fit,
     loss_and_grad,
 )
-from tests.times import compilations
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     CLASSES,

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
+from jaxgraph.analysis import compilations
 from jaxgraph.train.latest_programs import SHAPES, LatestPrograms
-from tests.times import compilations
 
 
 @pytest.mark.slow

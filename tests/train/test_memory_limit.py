@@ -11,13 +11,13 @@ import pytest
 from flax import nnx
 
 import jaxgraph as jg
+from jaxgraph.analysis import compilations
 from jaxgraph.layers import RematPolicy
 from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.planner import GraphCounts, Option, Plan
 from jaxgraph.planner.degree_model import counted_manifest
 from jaxgraph.planner.policy_search import MemoryPlan, Needed, cheapest_fitting
 from jaxgraph.planner.targets import find_target
-from tests.times import compilations
 from tests.train.small_model import CLASSES, FEATURES, SmallNet, small_graph
 
 WIDTH = 32

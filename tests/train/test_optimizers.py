@@ -11,11 +11,11 @@ import numpy as np
 import optax
 import pytest
 
+from jaxgraph.analysis import compilations
 from jaxgraph.train import fit
 from jaxgraph.train.epoch import programs_of
 from jaxgraph.train.fit_state import _fresh
 from jaxgraph.train.identity import comparable
-from tests.times import compilations
 from tests.train.small_model import SmallNet, on_devices, small_graph
 
 

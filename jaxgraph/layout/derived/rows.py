@@ -155,6 +155,9 @@ def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
                 shape, dtype = list(listed[name][0]), listed[name][1]
                 shape[len(pieces)] += chunk
                 found[name] = (tuple(shape), dtype)
+        if prefix == "incoming/by_sender" and _shares_halo(manifest):
+            size = (manifest.num_parts - 1, max(manifest.halo_rows, 1))
+            found["halo/position"] = (size, integer)
         # The receiver of each slot is used for data of edges, and for all edges of a part.
         if side == "by_receiver" and (edges == "incoming" or data):
             found[f"{edges}/receivers"] = (found[f"{prefix}/neighbors"][0], integer)
@@ -176,6 +179,8 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
         edges, side = prefix.split("/")
         made = _cut(tables, sizes[edges].of(prefix), manifest.table_rows(prefix), prefix)
         found = {f"{prefix}/{field}": values for field, values in made.items()}
+        if prefix == "incoming/by_sender" and "halo/position" in placed:
+            found["halo/position"] = _in_halo(made, tables, manifest.halo_rows)
         if side == "by_receiver" and f"{edges}/receivers" in placed:
             rows, starts = tables["compressed_rows"], tables["compressed_starts"]
             count = tables["compressed_ptr"][-1]
@@ -183,6 +188,21 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
         return found
 
     return by_orientation(part, placed, make)
+
+
+def _shares_halo(manifest: Manifest) -> bool:
+    """True where halos have rows that the own edges do not read."""
+    return manifest.senders is not None and manifest.has_outgoing
+
+
+def _in_halo(made: Arrays, tables: Arrays, halo_rows: int) -> np.ndarray:
+    """int32 [groups - 1, halo rows], the compact row of each row of a halo, -1: none."""
+    counts, starts = np.diff(tables["compressed_ptr"]), made["run_ptr"]
+    found = np.full((len(counts) - 1, max(halo_rows, 1)), -1, np.int32)
+    for group in range(1, len(counts)):
+        rows = made["rows"][starts[group] : starts[group] + counts[group]]
+        found[group - 1, rows] = np.arange(len(rows), dtype=np.int32)
+    return found
 
 
 def _cut(tables: Arrays, sizes: RowSizes, num_rows: int, prefix: str) -> Arrays:

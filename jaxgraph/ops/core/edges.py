@@ -151,6 +151,8 @@ class EdgeGroups:
       receiver_capacity, sender_capacity: compact rows and runs of the largest group, plus one
         block of rows.
       implementation: which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu".
+      halo_position: int32 [groups - 1, halo rows], the compact row of each sender of the groups
+        after the first, -1: no edges; None: senders are numbered as compact rows are.
     """
 
     by_receiver: Orientation
@@ -166,6 +168,7 @@ class EdgeGroups:
     receiver_capacity: int = dataclasses.field(metadata={"static": True})
     sender_capacity: int = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(default="xla", metadata={"static": True})
+    halo_position: jax.Array | None = None
 
     @property
     def rows_at_once(self) -> int:

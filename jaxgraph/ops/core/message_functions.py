@@ -25,6 +25,11 @@ def sum_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: Pytree) 
     return sender
 
 
+def edge_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: Pytree) -> Pytree:
+    """m_ij = e_ij."""
+    return edge
+
+
 def weighted_message(
     params: Pytree, sender: jax.Array, receiver: Pytree, edge: jax.Array
 ) -> jax.Array:

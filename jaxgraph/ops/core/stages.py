@@ -25,7 +25,7 @@ from jaxgraph.ops.core.messages import (
     start_after,
 )
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.ops.core.rows import take_rows, with_rows_from
+from jaxgraph.ops.core.rows import entry_at, take_rows, with_rows_from
 from jaxgraph.ops.core.running import Places, Pulled, add_at, merge_at, zero_gradients
 from jaxgraph.ops.core.self_messages import OwnMessages
 from jaxgraph.ops.core.stored import when_ready
@@ -133,6 +133,9 @@ class Stages:
         if wanted.by_sender:
             done = messages.pull("sender", adjoint, want_params=want_params, after=after)
             sent, rows = _answer_or_totals(gradients.sender, done.rows, places.sender)
+            if sent is not None and edges.halo_position is not None:
+                position = entry_at(edges.halo_position, group - 1)
+                sent = [_spread(x, position, jnp.zeros((), x.dtype)) for x in sent]
             answer = answer if sent is None else sent
             gradients = _added(gradients, done.params, sender=rows)
         return Pulled(gradients, answer, done.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,8 +17,8 @@ Pytree = Any
 _ROW_OF = {"rows": "node", "edges": "edge slot"}
 
 
-def check_outputs(result: Pytree, outputs: Pytree, sizes: Mapping[str, int]) -> None:
-    """Checks that the result of a function fits `outputs`."""
+def check_outputs(result: Pytree, outputs: Pytree, sizes: Mapping[str, Sequence[int]]) -> None:
+    """Checks that the result of a function fits `outputs`, of arrays of some sizes."""
     try:
         words = jax.tree.map(lambda word, part: jax.tree.map(lambda _: word, part), outputs, result)
     except (ValueError, TypeError) as error:
@@ -37,14 +37,14 @@ def check_outputs(result: Pytree, outputs: Pytree, sizes: Mapping[str, int]) -> 
                     "use outputs='replicated' for it"
                 )
         elif word == "edges":
-            if shape[:1] != (sizes["edges"],):
+            if shape[:1] not in [(size,) for size in sizes["edges"]]:
                 raise ValueError(
                     f"{name} has shape {list(shape)}, but outputs says 'edges', an array with a "
-                    f"row per edge slot of the shard, [{sizes['edges']}, ...], as "
+                    f"row per edge slot of the shard, [{sizes['edges'][0]}, ...], as "
                     "jaxgraph.parallel.edge_messages returns it"
                 )
         elif varying_axes(leaf):
-            has = [kind for kind, size in sizes.items() if shape[:1] == (size,)]
+            has = [kind for kind, some in sizes.items() if shape[:1] and shape[0] in some]
             advice = (
                 f"It has a row per {_ROW_OF[has[0]]} of the shard: return it with "
                 f"jaxgraph.parallel.spmd(function, outputs={has[0]!r}) (for several outputs, a "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -83,17 +83,26 @@ _WHY_OF_EDGES: Mapping[str, str] = MappingProxyType(
 _OF_EDGES = frozenset(("edges", "edge_weight", "edge_type", "edge_data", "kept_edges"))
 
 
-def state_of_field(path: Sequence[Any], dimensions: int, table: int, *, of_edges: bool) -> RowState:
-    """Returns the state of an array of the shard."""
-    name = path[0].name
+def state_of_field(
+    path: Sequence[Any], dimensions: int, graph: int, own: Set[tuple[str, ...]], *, of_edges: bool
+) -> RowState:
+    """Returns the state of an array of the shard on an axis that the fields `own` have."""
+    if path[0].name not in ("tables", "relations"):
+        return Unknown(graph)
+    # A table or a relation, its name, and a field.
+    owner, name, below = (path[0].name, path[1].key), path[2].name, path[3:]
     if of_edges:
-        return Rows(Along(1), 0, table=table) if name in _OF_EDGES else Unknown(table)
-    if name == "node_data":
-        return Rows(Along(1), 0, table=table)
-    if name not in _PADDING or len(path) > 1:
-        return Unknown(table)
+        is_own = owner in own and name in _OF_EDGES
+        return Rows(Along(1), 0, table=graph) if is_own else Unknown(graph)
+    if owner in own and name == "node_data":
+        return Rows(Along(1), 0, table=graph)
+    of_table = owner in own
+    if (*owner, name) in own:
+        of_table, name, below = True, below[0].name, below[1:]
+    if not of_table or name not in _PADDING or below:
+        return Unknown(graph)
     padding = (-1 if dimensions == 2 else 0) if name == "labels" else _PADDING[name]
-    return Rows(Along(1), padding, name in _NATURAL, table)
+    return Rows(Along(1), padding, name in _NATURAL, graph)
 
 
 def check_rows(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,8 @@ from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import with_rows_from
+from jaxgraph.parallel.exchange import Exchange, HaloTable
 from pallas_kernels.pytrees import pytree
-
-if TYPE_CHECKING:
-    from jaxgraph.parallel.shard import HaloTable, Shard
 
 Pytree = Any
 HALOS = "halos"
@@ -31,31 +29,50 @@ HALOS = "halos"
 
 
 @pytree
-class AllHalos:
-    """The messages of a shard, with the halos of all parts at once; a graph of one part has none.
+class Domain(Exchange):
+    """The exchange of the halos of all parts at once, before all messages are reduced."""
 
-    Attributes:
-      shard: the shard.
-      self_loops: whether nodes without an edge to themselves send themselves a message.
-    """
+    reads_own_rows: ClassVar[bool] = False
 
-    shard: Shard
-    self_loops: bool = dataclasses.field(metadata={"static": True})
+    def propagate(
+        self, relation: Any, message: MessageFn, reducer: Reducer, inputs: Inputs, self_loops: bool
+    ) -> Pytree:
+        """See `jaxgraph.parallel.relation.Relation.propagate`."""
+        everything = dataclasses.replace(inputs, sender=self.all_rows(relation, inputs.sender))
+        return relation.block().propagate(message, reducer, everything, self_loops=self_loops)
 
-    def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
-        """See `jaxgraph.parallel.shard.Shard.propagate`."""
-        everything = dataclasses.replace(inputs, sender=exchange_all(self.shard, inputs.sender))
-        block, loops = self.shard.local_block(), self.self_loops
-        return block.propagate(message, reducer, everything, self_loops=loops)
+    def propagate_all(self, calls: Any) -> list[Pytree]:
+        """See `Exchange.propagate_all`; an array that several relations send is sent once."""
+        arrived: dict[int, jax.Array] = {}
+
+        def all_rows(relation: Any, leaf: jax.Array) -> jax.Array:
+            if id(leaf) not in arrived:
+                arrived[id(leaf)] = self.all_rows(relation, leaf)
+            return arrived[id(leaf)]
+
+        found = []
+        for each in calls:
+            rows = jax.tree.map(partial(all_rows, each.relation), each.inputs.sender)
+            inputs = dataclasses.replace(each.inputs, sender=rows)
+            given = (each.message, each.reducer, inputs)
+            block = each.relation.block()
+            found.append(block.propagate(*given, self_loops=each.self_loops))
+        return found
 
     def pull_sum(
-        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+        self,
+        relation: Any,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        gradient: Pytree,
+        wanted: Wanted,
     ) -> Inputs:
-        """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
-        exchange = partial(exchange_all, self.shard)
+        """See `jaxgraph.parallel.relation.Relation.pull_sum`."""
+        exchange = partial(self.all_rows, relation)
         rows = forward_of(exchange, inputs.sender)
         among_all = dataclasses.replace(inputs, sender=rows)
-        found = self.shard.local_block().pull_sum(message, reducer, among_all, gradient, wanted)
+        found = relation.block().pull_sum(message, reducer, among_all, gradient, wanted)
         if not wanted.sender:
             unread = [jnp.zeros_like(leaf) for leaf in floating_leaves(inputs.sender)]
             return dataclasses.replace(found, sender=unread)
@@ -64,21 +81,18 @@ class AllHalos:
         back = jax.vjp(exchange, floating_leaves(inputs.sender))[1]
         return dataclasses.replace(found, sender=back(rounded)[0])
 
+    def all_rows(self, relation: Any, tree: Pytree) -> Pytree:
+        """The own rows followed by all halos, with equally many rows per part.
 
-def exchange_all(shard: Shard, tree: Pytree) -> Pytree:
-    """Returns the own rows followed by all halos, with equally many rows per part.
+        Differentiable; the gradient of a halo row travels back and is added to its owner's row.
+        """
+        by, size = relation.implementation, self.halo_unit * max(map(max, self.halo_units))
 
-    Differentiable; the gradient of a halo row travels back and is added to its owner's row.
-    """
-    if shard.send is None:
-        return tree
-    send, by, size = shard.send, shard.implementation, shard.manifest.halo_rows
+        def with_halos(leaf: jax.Array) -> jax.Array:
+            return _all_rows(self.axis, size, by, self.send, match_variation(leaf, self.send))
 
-    def with_halos(leaf: jax.Array) -> jax.Array:
-        return _all_rows(shard.axis, size, by, send, match_variation(leaf, send))
-
-    with jax.named_scope("domain_exchange"):
-        return jax.tree.map(with_halos, tree)
+        with jax.named_scope("domain_exchange"):
+            return jax.tree.map(with_halos, tree)
 
 
 def _steps(axis: str | tuple[str, ...], table: HaloTable) -> jax.Array:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.core.stored import when_ready
-
-if TYPE_CHECKING:
-    from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.exchange import Exchange
 
 Pytree = Any
 Step = jax.Array | int
@@ -61,15 +59,15 @@ class Visit:
     settle: Callable[[Step, Pytree, Pytree], Pytree] = _nothing_to_settle
 
 
-def visit_parts(shard: Shard, visit: Visit) -> Pytree:
+def visit_parts(exchange: Exchange, visit: Visit) -> Pytree:
     """Visits the own part and every other part of the ring.
 
-    A scan forces the order, so that one remote part is resident at a time. With `shard.prefetch`
+    A scan forces the order, so that one remote part is resident at a time. With `exchange.prefetch`
     the steps are unrolled: while a part is worked on, the next one is on its way, and so is the
     answer to the last one.
     """
-    visit, steps = _named(visit), shard.num_parts - 1
-    if steps and shard.prefetch:
+    visit, steps = _named(visit), exchange.num_parts - 1
+    if steps and exchange.prefetch:
         return _prefetched(steps, visit)
     carry = visit.local(None)
     if steps == 0:

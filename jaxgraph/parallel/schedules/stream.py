@@ -20,7 +20,7 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.running import Places
 from jaxgraph.ops.core.stages import Stages
-from jaxgraph.parallel.schedules.sar import positions
+from jaxgraph.parallel.schedules.sequential import positions
 from jaxgraph.parallel.shard import Shard
 
 Pytree = Any
@@ -78,7 +78,7 @@ class ChunkPrograms:
     def first(self, part: Held, reducer: Reducer, inputs: Inputs) -> Pytree:
         """Returns the state after the edges among own rows."""
         shard = part.part()
-        block = shard.local_block().with_loops(self.self_loops)
+        block = shard.relation().block().with_loops(self.self_loops)
         return self._stages(shard, reducer, inputs).fold(block, inputs)
 
     def more(
@@ -98,7 +98,8 @@ class ChunkPrograms:
         """
         shard = part.part()
         remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))
-        stages, position = self._stages(shard, reducer, remote), positions(shard.reach, step)
+        stages = self._stages(shard, reducer, remote)
+        position = positions(shard.relation().arrays.reach, step)
         state, _ = stages.fold_group(shard.incoming, step, remote, state, position, None)
         tables = self.ring.handed_on(inputs.sender) if hands_on else ()
         return state, tables, _token(state)
@@ -120,7 +121,7 @@ class ChunkPrograms:
     def pull_own(self, part: Held, reducer: Reducer, inputs: Inputs, adjoint: Pytree) -> Inputs:
         """Returns gradients from the edges among own rows."""
         shard = part.part()
-        block = shard.local_block().with_loops(self.self_loops)
+        block = shard.relation().block().with_loops(self.self_loops)
         return self._stages(shard, reducer, inputs).pull(block, inputs, adjoint, self.wanted)
 
     def pull_column(
@@ -142,7 +143,7 @@ class ChunkPrograms:
         """
         shard, tables = part.part(), inputs.sender
         remote = dataclasses.replace(inputs, sender=rows_at(tables, places))
-        where = Places(None, positions(shard.reach, step))
+        where = Places(None, positions(shard.relation().arrays.reach, step))
         group = (shard.incoming, step, reducer, remote, adjoint, grads, where)
         return self._pulled(group, tables, places, answers, hands_on)
 
@@ -165,11 +166,11 @@ class ChunkPrograms:
         the gradient of `inputs.receiver`.
         """
         shard, tables = part.part(), (inputs.receiver, adjoint)
-        edges = shard.outgoing
+        edges = shard.relation().arrays.outgoing
         assert edges is not None
         receiver, there = rows_at(tables, places)
         remote = dataclasses.replace(inputs, receiver=receiver)
-        where = Places(positions(shard.send, step), None)
+        where = Places(positions(shard.exchange.send, step), None)
         group = (edges, step - 1, reducer, remote, there, grads, where)
         return self._pulled(group, tables, places, answers, hands_on)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.input_classes import ClassedMessage, count_winners
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, is_floating
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.parallel.schedules.sar import looks_at_senders, row_bytes
+from jaxgraph.parallel.schedules.sequential import looks_at_senders, row_bytes
 from jaxgraph.parallel.schedules.stream import ChunkPrograms, Ring
 from jaxgraph.parallel.streaming.cutting import StagedProgram
 from jaxgraph.parallel.streaming.exchange import Exchange, padded
@@ -25,10 +25,9 @@ from jaxgraph.parallel.streaming.graph import PartOnDevice, StreamedGraph, nothi
 from jaxgraph.parallel.streaming.part import StreamedPart
 from jaxgraph.parallel.streaming.programs import Executables, Spread, Summed, Waiting, spread_type
 
-if TYPE_CHECKING:
-    from jaxgraph.parallel.streaming.execution import Run
-
 Pytree = Any
+Run = Any
+"""A `jaxgraph.parallel.streaming.execution.Run`, which calls the methods of this module."""
 Loads = Iterator[Callable[[], Any]]
 Folded = tuple[PartOnDevice, Reducer, Inputs, Pytree]
 """A part, reducer and inputs of an aggregation, and the state into which messages were folded."""
@@ -98,7 +97,7 @@ class AggregationOverParts:
 
         def look(part: StreamedPart, leaves: list[Any]) -> Any:
             reducer, inputs = self._call.arguments(leaves)
-            message, block = self._call.message, part.local_block().with_loops(False)
+            message, block = self._call.message, part.relation().block().with_loops(False)
 
             def reduce(message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
                 return choose_stages(part.incoming, message, reducer, inputs).reduce(block, inputs)

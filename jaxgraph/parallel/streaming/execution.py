@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,9 @@ from jaxgraph.parallel.streaming.flat_program import Step
 from jaxgraph.parallel.streaming.graph import PartOnDevice, nothing
 from jaxgraph.parallel.streaming.programs import Spread, Summed, Waiting, is_spread
 
-if TYPE_CHECKING:
-    from jaxgraph.parallel.streaming.function import StreamedFunction
-
 Pytree = Any
+StreamedFunction = Any
+"""A `jaxgraph.parallel.streaming.function.StreamedFunction`, which makes the run."""
 Values = dict[int, Any]
 """Arrays by the number that they have in the program."""
 GRADIENT = "gradient"

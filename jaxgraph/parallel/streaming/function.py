@@ -224,4 +224,5 @@ def _traced(
 def _leaf_of_graph_nodes(part: Any) -> int:
     """The place of the number of the graph's nodes among the leaves of a part."""
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(part)]
-    return [jax.tree_util.keystr(path) for path in paths].index(".graph_nodes")
+    names = [jax.tree_util.keystr(path) for path in paths]
+    return next(at for at, name in enumerate(names) if name.endswith(".graph_nodes"))

@@ -217,18 +217,18 @@ class StreamedGraph(ShardedGraph):
             lambda leaf: jax.ShapeDtypeStruct((parts, *leaf.shape), leaf.dtype),
             self.parts.like.nodes,
         )
-        return ShardedGraph(dataclasses.replace(of_devices, nodes=nodes), mesh, self.counts)
+        return ShardedGraph(of_devices.with_table(nodes=nodes), mesh, self.counts)
 
     def with_nodes(self, types: Callable[[Any], Any], keys: Callable[[Any], Any]) -> StreamedGraph:
         """The graph with other data of nodes, which wait in the same store."""
         host, shards = self.parts, self.shards
-        like = dataclasses.replace(host.like, nodes=types(host.like.nodes))
+        like: Any = host.like.with_table(nodes=types(host.like.nodes))
         keyed = jax.tree.unflatten(jax.tree.structure(host.like), host.keys)
-        keyed = dataclasses.replace(keyed, nodes=keys(keyed.nodes))
+        keyed = keyed.with_table(nodes=keys(keyed.nodes))
         found = {"keys": tuple(jax.tree.leaves(keyed)), "like": like, "_cache": OrderedDict()}
         return dataclasses.replace(
             self,
-            shards=dataclasses.replace(shards, nodes=types(shards.nodes)),
+            shards=shards.with_table(nodes=types(shards.nodes)),
             host=dataclasses.replace(host, **found),
         )
 
@@ -300,7 +300,8 @@ def _made(
             for number, leaf in enumerate(jax.tree.leaves(part)):
                 store.put(number, index, np.asarray(leaf))
         like = jax.tree.map(_shape, part)
-        for name, table in (("send", part.send), ("receive", part.reach)):
+        relation = part.relation()
+        for name, table in (("send", relation.exchange.send), ("receive", relation.arrays.reach)):
             if table is not None:
                 listed[name][index] = Listed(np.array(table.rows), np.array(table.ptr))
     assert like is not None
@@ -334,8 +335,7 @@ def _part(
         arrays = placed_part(source, manifest, index, chosen)
     arrays = {name: arrays[name].reshape(shapes[name][0]) for name in shapes}
     shard = assemble(arrays, manifest, mesh.axis_names[-1], False, chosen)
-    values = {f.name: getattr(shard, f.name) for f in dataclasses.fields(shard)}
-    return StreamedPart(**values, graph_nodes=count)
+    return StreamedPart.of(shard, count)
 
 
 def _of_all(listed: dict[int, Listed], own: list[int]) -> tuple[Listed, ...]:

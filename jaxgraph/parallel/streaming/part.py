@@ -15,7 +15,9 @@ from jax.extend import core
 from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.exchange import Exchange
+from jaxgraph.parallel.node_table import NodeTable
+from jaxgraph.parallel.shard import NODES, Shard
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
@@ -62,33 +64,33 @@ class Aggregation:
 
 
 @pytree
-class _Streamed:
-    """The schedule of a streamed part: all messages are one barrier."""
+class Streamed(Exchange):
+    """The exchange of a streamed part: all messages are one barrier."""
 
-    part: StreamedPart
-    self_loops: bool = dataclasses.field(metadata={"static": True})
-
-    @property
-    def implementation(self) -> str:
-        """The implementation that reduces the messages."""
-        return self.part.implementation
-
-    def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
-        """See `jaxgraph.parallel.shard.Shard.propagate`."""
-        part, block = self.part, self.part.local_block().with_loops(self.self_loops)
+    def propagate(
+        self, relation: Any, message: MessageFn, reducer: Reducer, inputs: Inputs, self_loops: bool
+    ) -> Pytree:
+        """See `jaxgraph.parallel.relation.Relation.propagate`."""
+        block = relation.block().with_loops(self_loops)
 
         def outputs(reducer: Reducer, inputs: Inputs) -> Pytree:
-            stages = choose_stages(part.incoming, message, reducer, inputs)
+            stages = choose_stages(relation.incoming, message, reducer, inputs)
             return stages.reduce(block, inputs)[0]
 
         traced, shapes = jax.make_jaxpr(outputs, return_shape=True)(reducer, inputs)
         structure = jax.tree.structure(shapes)
         leaves, operands = jax.tree.flatten((reducer, inputs))
-        call = Aggregation(message, self.self_loops, operands, structure, tuple(traced.out_avals))
+        call = Aggregation(message, self_loops, operands, structure, tuple(traced.out_avals))
         return structure.unflatten(messages_barrier.bind(*leaves, call=call))
 
     def pull_sum(
-        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+        self,
+        relation: Any,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        gradient: Pytree,
+        wanted: Wanted,
     ) -> Inputs:
         """Raises: values of single edges do not leave a streamed part."""
         raise ValueError(
@@ -99,16 +101,14 @@ class _Streamed:
 
 
 @pytree
-class StreamedPart(Shard):
-    """One part of a streamed graph, in place of the shard of a device.
+class StreamedTable(NodeTable):
+    """The nodes of one part of a streamed graph.
 
     Attributes:
       graph_nodes: int32 [], nodes of the whole graph.
     """
 
     graph_nodes: jax.Array | None = None
-
-    streamed: ClassVar[bool] = True
 
     @property
     def num_nodes(self) -> jax.Array:
@@ -117,8 +117,26 @@ class StreamedPart(Shard):
         return self.graph_nodes
 
     def sum(self, values: Pytree) -> Pytree:
-        """Sums over all parts, see `Shard.sum`."""
+        """Sums over all parts, see `jaxgraph.parallel.Shard.sum`."""
         return jax.tree.map(sum_barrier.bind, values)
 
-    def _schedule(self, *, self_loops: bool) -> Any:
-        return _Streamed(self, self_loops)
+
+@pytree
+class StreamedPart(Shard):
+    """One part of a streamed graph, in place of the shard of a device."""
+
+    streamed: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, shard: Shard, graph_nodes: Any) -> StreamedPart:
+        """A shard as a part of a graph of so many nodes."""
+        table = StreamedTable(**_fields(shard.table()), graph_nodes=graph_nodes)
+        changed = _fields(shard) | {
+            "tables": {NODES: table},
+            "exchanges": {NODES: Streamed(**_fields(shard.exchange))},
+        }
+        return cls(**changed)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}

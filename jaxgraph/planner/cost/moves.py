@@ -127,7 +127,7 @@ def move_to(graph: Graph, parts: Partition, like: ShardedGraph) -> ShardedGraph:
         parts,
         like.mesh,
         shards.manifest.mode,
-        prefetch=shards.prefetch,
+        prefetch=shards.exchange.prefetch,
         implementation=shards.implementation,
         node_dtype=None if graph.nodes is None or held is None else held[1],
     )

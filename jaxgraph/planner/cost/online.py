@@ -15,7 +15,8 @@ from flax import nnx
 from jaxgraph.graph import Graph
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import ShardedGraph, make_mesh
-from jaxgraph.parallel.part_alone import PartAlone, on_host, part_alone
+from jaxgraph.parallel.part_alone import on_host, part_alone
+from jaxgraph.parallel.relation import Relation
 from jaxgraph.partition import Partition
 from jaxgraph.planner.cost.features import FEATURES, Access, part_features
 from jaxgraph.planner.cost.linear_model import CostModel, Sample, fit_layers
@@ -143,11 +144,11 @@ class OnlineProfile:
         given, names = (self._graph, self._partition), tuple(FEATURES)
         return [part_features(*given, access, names) for *_, access in self._kinds]
 
-    def _taken(self, part: int) -> PartAlone:
+    def _taken(self, part: int) -> Relation:
         return part_alone(self._edges_only, part, self._device)
 
 
-def _window(task: LayerTask, part: PartAlone, reference: Reference) -> float:
+def _window(task: LayerTask, part: Relation, reference: Reference) -> float:
     """The time of a layer on a part over that of the reference task."""
     inputs = task.inputs()
 
@@ -163,8 +164,7 @@ def _window(task: LayerTask, part: PartAlone, reference: Reference) -> float:
 
 def _without_node_data(sharded: ShardedGraph) -> ShardedGraph:
     names = ("nodes", "labels", "train_mask", "val_mask", "test_mask")
-    shards = dataclasses.replace(sharded.shards, **dict.fromkeys(names))
-    return dataclasses.replace(sharded, shards=shards)
+    return dataclasses.replace(sharded, shards=sharded.shards.with_table(**dict.fromkeys(names)))
 
 
 def profile(

@@ -31,10 +31,12 @@ from jaxgraph.nn.stack import Stack
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer, Sum
-from jaxgraph.parallel.part_alone import PartAlone
+from jaxgraph.parallel.exchange import Exchange
+from jaxgraph.parallel.relation import Relation
 from jaxgraph.parallel.whole_graph import on_whole_graph
 from jaxgraph.planner.chips import CHIPS
 from jaxgraph.planner.cost.features import Access
+from pallas_kernels.pytrees import pytree
 
 Pytree = Any
 WINDOW_SECONDS = 0.01
@@ -111,7 +113,7 @@ def check_profiled(model: Any, graph: Graph, layers: Sequence[int] | None = None
 
 
 def layer_tasks(
-    model: Any, part: PartAlone, columns: int, layers: Sequence[int] | None = None
+    model: Any, part: Relation, columns: int, layers: Sequence[int] | None = None
 ) -> list[LayerTask]:
     """Describes the layers of a model on the parts of a graph; compiles nothing."""
     tasks, widths = [], [columns]
@@ -140,49 +142,56 @@ def _cpu_cache_bytes() -> int:
         return 1 << 20
 
 
-class InTraining:
-    """A part whose layers are given its own rows, and its halo when messages are reduced.
+@pytree
+class HaloGiven(Exchange):
+    """An exchange that is given the rows of the halo when messages are reduced.
 
-    Args:
-      part: the part alone.
+    Attributes:
+      part: the part alone, whose senders have a halo.
       halo_of: `own sent rows -> rows of the halo`, pytrees of arrays [rows, ...].
     """
 
-    def __init__(self, part: PartAlone, halo_of: Callable[[Pytree], Pytree]) -> None:
-        self.part = part
-        self.halo_of = halo_of
-
-    @property
-    def senders(self) -> Any:
-        """The own nodes: the rows that a layer is given."""
-        return self.part.receivers
-
-    def own_rows(self, values: jax.Array) -> jax.Array:
-        """`values`: senders are the receivers."""
-        return values
+    part: Relation | None = None
+    halo_of: Callable[[Pytree], Pytree] = dataclasses.field(
+        default=lambda own: own, metadata={"static": True}
+    )
 
     def propagate(
-        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
+        self, relation: Any, message: MessageFn, reducer: Reducer, inputs: Inputs, self_loops: bool
     ) -> Pytree:
-        """See `jaxgraph.parallel.neighborhood.Neighborhood.propagate`."""
+        """See `jaxgraph.parallel.relation.Relation.propagate`."""
         everything = self._with_halo(inputs)
-        return self.part.propagate(message, reducer, everything, self_loops=self_loops)
+        return self._part.propagate(message, reducer, everything, self_loops=self_loops)
 
     def pull_sum(
-        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+        self,
+        relation: Any,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        gradient: Pytree,
+        wanted: Wanted,
     ) -> Inputs:
-        """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
-        found = self.part.pull_sum(message, reducer, self._with_halo(inputs), gradient, wanted)
-        own = [leaf[: self.part.receiver_rows] for leaf in found.sender]
+        """See `jaxgraph.parallel.relation.Relation.pull_sum`."""
+        found = self._part.pull_sum(message, reducer, self._with_halo(inputs), gradient, wanted)
+        own = [leaf[: self._part.receiver_rows] for leaf in found.sender]
         return dataclasses.replace(found, sender=own)
+
+    @property
+    def _part(self) -> Relation:
+        assert self.part is not None
+        return self.part
 
     def _with_halo(self, inputs: Inputs) -> Inputs:
         halo = self.halo_of(inputs.sender)
         sender = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), inputs.sender, halo)
         return dataclasses.replace(inputs, sender=sender)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.part, name)
+
+def in_training(part: Relation, halo_of: Callable[[Pytree], Pytree]) -> Relation:
+    """A part whose layers are given its own rows, and its halo when messages are reduced."""
+    exchange = HaloGiven(part=part, halo_of=halo_of)
+    return dataclasses.replace(part, senders=part.receivers, exchange=exchange)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -211,16 +220,16 @@ class LayerTask:
     device: Any
 
     @classmethod
-    def of(cls, convolution: Any, part: PartAlone, columns: int, *, is_first: bool) -> LayerTask:
+    def of(cls, convolution: Any, part: Relation, columns: int, *, is_first: bool) -> LayerTask:
         """Describes the task of a convolution."""
         definition, params, rest = nnx.split(convolution, nnx.Param, ...)
         (device,) = part.receivers.node_ids.devices()
         takes_initial = declaration(convolution).takes_initial
 
-        def layer(params: Pytree, part: PartAlone, x: jax.Array, halo_of: Any) -> jax.Array:
+        def layer(params: Pytree, part: Relation, x: jax.Array, halo_of: Any) -> jax.Array:
             merged = nnx.merge(definition, params, rest)
             extra = {"initial": x} if takes_initial else {}
-            return merged(InTraining(part, halo_of), x, key=jax.random.key(0), train=True, **extra)
+            return merged(in_training(part, halo_of), x, key=jax.random.key(0), train=True, **extra)
 
         rows, halo_rows = part.receiver_rows, part.sender_rows - part.receiver_rows
         sent: list[Pytree] = []
@@ -234,9 +243,7 @@ class LayerTask:
         leaves = jax.tree.leaves(sent)
 
         @jax.jit
-        def program(
-            params: Pytree, part: PartAlone, x: jax.Array, halos: Any, gradient: Any
-        ) -> Any:
+        def program(params: Pytree, part: Relation, x: jax.Array, halos: Any, gradient: Any) -> Any:
             def run(params: Pytree, x: jax.Array, halos: list[Pytree]) -> jax.Array:
                 given = iter(halos)
                 return layer(params, part, x, lambda own: next(given))

@@ -15,8 +15,8 @@ import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
-from jaxgraph.layers.aggregated import AggregatedFeatures, plain_features
-from jaxgraph.parallel import ShardedGraph, SparseFeatures
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.parallel.feature_protocol import features_of, plain_features, plain_of
 from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.partition import Partition
 from jaxgraph.planner.cost.features import Access
@@ -235,9 +235,11 @@ def with_measured_gains(moves: Sequence[Move], records: Sequence[EpochRecord]) -
 def _first_measured(model: Any, sharded: ShardedGraph) -> int:
     """1 where steps read the first layer's aggregate, and no neighbours, or sparse features."""
     first, nodes = first_aggregation(model), sharded.shards.nodes
-    if isinstance(plain_features(nodes), SparseFeatures):
-        return 1
-    return int(isinstance(nodes, AggregatedFeatures) and first is not None and first.in_training)
+    if nodes is None:
+        return 0
+    given = features_of(nodes)
+    is_read = first is not None and first.in_training and given.stores(first.aggregation)
+    return int(plain_of(nodes).is_sparse or is_read)
 
 
 def _check_placed(sharded: ShardedGraph, wanted: str) -> None:

@@ -111,7 +111,7 @@ def chosen(function, columns=8, reducer=None, x=None, edge=None):
     shard = on_whole_graph(make_graph()).shard
     x = rows(NODES, columns, 0) if x is None else x
     inputs = Inputs((), x, x, edge)
-    edges = shard.local_block().edges
+    edges = shard.incoming
     return choose_stages(edges, function, reducer or Sum(), inputs)
 
 

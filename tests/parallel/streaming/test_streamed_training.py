@@ -14,10 +14,10 @@ from flax import nnx
 
 import jaxgraph as jg
 from jaxgraph import train
+from jaxgraph.analysis import compilations
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
-from tests.times import compilations
 from tests.tolerance import relative_error
 from tests.training import HIDDEN, crooked_graph
 

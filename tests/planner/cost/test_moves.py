@@ -83,5 +83,5 @@ def test_a_move_keeps_mesh_mode_and_type_of_features() -> None:
     assert groups_of(like).tolist() == [0] * PARTS  # On CPU.
     # Another device computes the same part.
     here, there = part_alone(moved, 3), part_alone(moved, 3, mesh.devices.flat[0])
-    assert there.shard.node_ids.devices() == {mesh.devices.flat[0]}
+    assert there.receivers.node_ids.devices() == {mesh.devices.flat[0]}
     np.testing.assert_array_equal(here.senders.node_ids, there.senders.node_ids)

@@ -13,7 +13,7 @@ from jaxgraph.parallel.part_alone import part_alone
 from jaxgraph.partition import partition
 from jaxgraph.planner import fit_layers, profile
 from jaxgraph.planner.cost.features import FEATURES, part_features
-from jaxgraph.planner.cost.profiling import InTraining, Reference
+from jaxgraph.planner.cost.profiling import Reference, in_training
 from tests.layers.neighborhood_cases import CASES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded
@@ -50,7 +50,7 @@ def test_with_its_halo_given_late_a_part_computes_the_same(name: str, mode: str)
     rows = part.receiver_rows
     given = jax.tree.map(lambda leaf: leaf[rows:], sent[0])
     expected, pull = jax.vjp(lambda *ends: case.conv(case.params, part, ends), *ends)
-    late = InTraining(part, lambda own: given)
+    late = in_training(part, lambda own: given)
     found, pull_late = jax.vjp(lambda x: case.conv(case.params, late, x), of_receivers)
     mask = np.asarray(part.receivers.node_mask)
     assert_close(np.asarray(found)[mask], np.asarray(expected)[mask], reduction_length=100)
