@@ -88,7 +88,7 @@ LARGE += [(map_rows_twice, shape) for shape in ((70, 65, 3), (66, 66, 3), (70, 6
 
 @pytest.mark.slow
 @needs_kernels
-@pytest.mark.parametrize(("function", "shape"), LARGE, ids=str)
+@pytest.mark.parametrize(("function", "shape"), LARGE)
 def test_large_maps(function, shape):
     check(function, (131_073, *shape), np.float32, "cpu")
 
