@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from jaxgraph.layout.halo import pair_counts
+from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.layout.manifest import Counts
-from jaxgraph.layout.node_tables import edge_arrays, node_arrays
-from jaxgraph.layout.row_lengths import EdgeLengths
-from jaxgraph.layout.survey import Survey
-
-Shape = tuple[int, ...]
+from jaxgraph.layout.part_edges import PartEdges
+from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
+from jaxgraph.layout.schema import SIDES, Kinds
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,7 +32,8 @@ class Extents:
         "domain".
       lengths: row lengths, in as many groups per part as the mode visits edges in.
       has_repetitions: whether some edges are equal.
-      node_data, edge_data: (name, shape of a row, dtype) of arrays with a row per node or edge.
+      data: the arrays with a row per node or a slot per edge.
+      num_edge_types: the largest edge type plus one; 0: not known.
     """
 
     mode: str
@@ -45,8 +47,8 @@ class Extents:
     reach: np.ndarray
     lengths: EdgeLengths
     has_repetitions: bool
-    node_data: tuple[tuple[str, Shape, np.dtype], ...]
-    edge_data: tuple[tuple[str, Shape, np.dtype], ...]
+    data: Kinds
+    num_edge_types: int = 0
 
     @property
     def num_parts(self) -> int:
@@ -54,25 +56,47 @@ class Extents:
         return len(self.part_nodes)
 
 
-def extents_of(survey: Survey) -> Extents:
-    """The counts of a surveyed graph that decide the shapes of its parts."""
-    graph, order, nothing = survey.graph, survey.order, np.zeros(0, np.int64)
-
-    def kinds(arrays: Mapping[str, np.ndarray]) -> tuple[tuple[str, Shape, np.dtype], ...]:
-        return tuple((name, values.shape[1:], values.dtype) for name, values in arrays.items())
-
-    return Extents(
-        mode=survey.mode,
-        counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
-        num_classes=graph.num_classes,
-        multilabel=graph.is_multilabel,
-        part_nodes=np.diff(order.part_ptr),
-        part_edges=np.diff(order.edge_ptr),
-        boundary=int(order.boundary.max()),
-        halo=survey.halo,
-        reach=survey.reach,
-        lengths=survey.lengths,
-        has_repetitions=survey.has_repetitions,
-        node_data=kinds(node_arrays(graph, survey.degrees, nothing)),
-        edge_data=kinds(edge_arrays(graph, nothing)),
+def count_edges(
+    mode: str, order: LocalOrder, incoming: Sequence[PartEdges], **facts: Any
+) -> Extents:
+    """The extents of parts from the edges that end in each; `facts` are all that do not follow."""
+    by_receiver, by_sender = ([getattr(edges, side) for edges in incoming] for side in SIDES)
+    return count_parts(
+        mode,
+        order,
+        [len(edges.edges) for edges in incoming],
+        [rows.pointers for rows in by_receiver],
+        [rows.pointers for rows in by_sender],
+        lengths=EdgeLengths(
+            count_lengths(by_receiver), count_lengths(by_sender, whole=mode == "domain")
+        ),
+        has_repetitions=any(edges.repetition is not None for edges in incoming),
+        **facts,
     )
+
+
+def count_parts(
+    mode: str,
+    order: LocalOrder,
+    part_edges: Sequence[int],
+    by_receiver: Sequence[np.ndarray],
+    by_sender: Sequence[np.ndarray],
+    **facts: Any,
+) -> Extents:
+    """The extents of parts from the pointers to the rows of each group at both ends."""
+    halo = pair_counts(by_sender)
+    return Extents(
+        mode=mode,
+        counts=Counts(len(order.part), sum(part_edges), int(halo.sum())),
+        part_nodes=np.diff(order.part_ptr),
+        part_edges=np.asarray(part_edges, np.int64),
+        boundary=int(order.boundary.max()),
+        halo=halo,
+        reach=np.zeros_like(halo) if mode == "domain" else pair_counts(by_receiver),
+        **facts,
+    )
+
+
+def kinds_of(arrays: Mapping[str, np.ndarray]) -> Kinds:
+    """The kinds of arrays of nodes and edges."""
+    return {name: (values.shape[1:], values.dtype) for name, values in arrays.items()}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxgraph.layout.compressed_rows import CompressedRows, compress
 from jaxgraph.layout.edge_tables import Side, edge_tables
-from jaxgraph.layout.manifest import FEATURES, VALUES, Arrays, Shapes
+from jaxgraph.layout.manifest import FEATURES, VALUES, Arrays, FeatureSizes
 from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.partition.sorting import counting_argsort
 
@@ -36,7 +36,6 @@ class FeatureEdges:
         by_receiver = Side(self.by_receiver, self.by_receiver.rows, self.columns)
         by_sender = Side(self.by_sender, self.by_sender.rows, self.rows)
         arrays = edge_tables(FEATURES, by_receiver, by_sender, None) | {VALUES: self.values}
-        # Values are stored in both orders: no value is looked up through edge ids.
         del arrays[f"{FEATURES}/by_sender/edge_ids"]
         return arrays
 
@@ -55,22 +54,8 @@ def feature_edges(matrix: Any, rows: np.ndarray) -> FeatureEdges:
     )
 
 
-def count_features(tables: Sequence[FeatureEdges]) -> tuple[EdgeLengths, Shapes]:
-    """The lengths of rows and columns, and the shapes of the arrays of all tables."""
-    lengths = EdgeLengths(
-        count_lengths([table.by_receiver for table in tables]),
-        count_lengths([table.by_sender for table in tables]),
-    )
-    return lengths, dict(_extents(tables))
-
-
-def _extents(tables: Sequence[FeatureEdges]) -> Iterator[tuple[str, tuple[tuple[int], np.dtype]]]:
-    integer, slots = np.dtype(np.int32), (max(len(table.values) for table in tables),)
-    for end in ("by_receiver", "by_sender"):
-        prefix = f"{FEATURES}/{end}"
-        rows = (max(len(getattr(table, end).rows) for table in tables),)
-        yield f"{prefix}/neighbors", (slots, integer)
-        yield f"{prefix}/compressed_ptr", ((2,), integer)
-        yield f"{prefix}/compressed_rows", (rows, integer)
-        yield f"{prefix}/compressed_starts", (rows, integer)
-    yield VALUES, (slots, np.dtype(np.float32))
+def count_features(num_columns: int, tables: Sequence[FeatureEdges]) -> FeatureSizes:
+    """The sizes of sparse features of so many columns."""
+    by_receiver = count_lengths([table.by_receiver for table in tables])
+    by_sender = count_lengths([table.by_sender for table in tables])
+    return FeatureSizes(num_columns, (EdgeLengths(by_receiver, by_sender),))

@@ -9,20 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxgraph.layout.derived import row_splits, rows
-from jaxgraph.layout.description import with_slack
 from jaxgraph.layout.manifest import FeatureSizes, Manifest
 from jaxgraph.layout.row_lengths import EdgeLengths
 
 Units = tuple[tuple[int, ...], ...]
-FILLABLE = frozenset(
-    ("labels", "train_mask", "val_mask", "test_mask", "incoming/repetition", "outgoing/repetition")
-)
-"""Arrays whose padding means "none": a graph may lack them."""
 _ROWS = ("node_rows", "boundary_rows")
 _SIZES = ("num_classes", "num_edge_types", *_ROWS)
 _UNITS = ("halo_units", "reach_units")
-_PER_GROUP = ("ptr", "/position")
-"""Suffixes of the arrays whose first axis counts groups or follows from the sizes alone."""
 _ADVICE = "make shapes that hold all graphs with jaxgraph.parallel.common_shapes"
 
 
@@ -147,15 +140,14 @@ def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
             )
     _check_features(manifest.features, pad_to.features)
     mine, theirs = manifest.array_shapes(), pad_to.array_shapes()
-    missing = sorted(theirs.keys() - mine.keys() - FILLABLE)
+    fields = pad_to.fields
+    missing = sorted(x for x in theirs.keys() - mine.keys() if not fields[x].may_lack)
     if missing:
         raise ValueError(
             f"graphs with and without {', '.join(missing)} cannot have the same shapes; give both "
             "the same kinds of data"
         )
-    for name in sorted(mine.keys() & theirs.keys()):
-        if "/" in name:
-            continue
+    for name in sorted(x for x in mine.keys() & theirs.keys() if fields[x].is_data):
         own, other = (mine[name][0][1:], mine[name][1]), (theirs[name][0][1:], theirs[name][1])
         if own != other:
             raise ValueError(
@@ -180,13 +172,10 @@ def _check_features(mine: FeatureSizes | None, theirs: FeatureSizes | None) -> N
 def _resized(manifest: Manifest, like: Manifest, scale: float = 1.0) -> Manifest:
     """The same contents, or `scale` times as much, under the sizes of another manifest."""
     resized = dataclasses.replace(like, shapes=(), counts=manifest.counts)
-    shapes = []
-    for name, shape, dtype in manifest.shapes:
-        slack = manifest.slack(name, len(shape))
-        first, *rest = (size - more for size, more in zip(shape, slack, strict=True))
-        if not name.endswith(_PER_GROUP):
-            first = _scaled(first, scale)
-        shapes.append((name, with_slack(resized, name, (first, *rest)), dtype))
+    known, shapes = resized.schema(manifest.fields), []
+    for name, (first, *row), dtype in manifest.shapes:
+        size = _scaled(first - manifest.fields[name].slack, scale)
+        shapes.append((name, known[name].shape(size, tuple(row)), dtype))
     return dataclasses.replace(resized, shapes=tuple(shapes))
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.row_lengths import EdgeLengths
+from jaxgraph.layout.schema import SCALAR, EdgeSet, Field, halo_fields, node_fields
 
 Arrays = dict[str, np.ndarray]
 """Arrays of one part by name."""
@@ -21,15 +23,8 @@ Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
 MODES = ("sar", "domain")
 TOPOLOGIES = ("replicated", "pushed")
 """Storage of the edges of a layer on feature columns: on every device, or sent when needed."""
-EDGE_DATA = ("edges", "edge_weight", "edge_type")
-"""Arrays of a part that hold the user's data of each edge, in row order by receiver."""
-NODE_PREFIX, EDGE_PREFIX = "node_data.", "edge_data."
-"""Prefixes of the names of a user's own arrays, which have a row per node or a slot per edge.
-
-They have no slash: arrays with a slash in their names have neither rows of nodes nor edge slots.
-"""
-FEATURES = "features"
-"""Prefix of the arrays of sparse features, whose non-zeros are edges from columns to nodes."""
+FEATURES, COLUMNS = "features", "columns"
+"""Sets of edges: the non-zeros of sparse features, and the edges of a layer on feature columns."""
 VALUES = f"{FEATURES}/values"
 """The array of their values, in row order by receiver."""
 
@@ -234,29 +229,55 @@ class Manifest:
         """Name of the array of the features' values."""
         return "nodes" if self.features is None else VALUES
 
-    def lengths_of(self, edges: str) -> tuple[EdgeLengths, ...]:
-        """Row lengths of the edges "incoming", "outgoing", "columns" or "features"."""
-        if edges == FEATURES:
-            return () if self.features is None else self.features.lengths
-        if edges == "columns":
-            return () if self.columns is None else (self.columns.lengths,)
-        return self.lengths
+    @functools.cached_property
+    def edge_sets(self) -> Mapping[str, EdgeSet]:
+        """The sets of edges of a part by name; edges that leave follow those that end here."""
+        parts, rows, types = self.num_parts, self.node_rows, self.num_edge_types
+        sent, answered = max(self.halo_rows, 1), max(self.reach_rows, 1)
+        groups, ids = (parts, None) if self.mode == "sar" else (1, self.sender_rows)
+        ends, data = {"other_end": "sender", "ids": ids}, {"data": "", "edge_types": types}
+        found = [
+            EdgeSet("incoming", groups, rows, self.sender_rows, self.lengths, sent, **ends, **data)
+        ]
+        if self.has_outgoing:
+            ends = {"leaves": True, "other_end": "receiver"}
+            found.append(EdgeSet("outgoing", parts - 1, answered, rows, self.lengths, **ends))
+        if self.columns is not None:
+            chunks, lengths = self.columns.chunks, (self.columns.lengths,)
+            receivers = self.columns.parts_per_table * rows // chunks
+            data = {"data": f"{COLUMNS}/", "edge_types": types, "chunks": chunks}
+            found.append(EdgeSet(COLUMNS, 1, receivers, parts * rows, lengths, **data))
+        if self.features is not None:
+            held = rows if self.columns is None else parts * rows
+            width, lengths = self.features.num_columns, self.features.lengths
+            found.append(EdgeSet(FEATURES, 1, held, width, lengths, has_values=True))
+        return {each.name: each for each in found}
 
-    def table_rows(self, prefix: str) -> int:
-        """Rows of the first group's table at the own end of an orientation, edges or not."""
-        edges, side = prefix.split("/")
-        if edges == "outgoing":
-            return 0
-        if edges == "incoming":
-            return self.node_rows if side == "by_receiver" else self.sender_rows
-        if edges == FEATURES:
-            assert self.features is not None
-            rows = self.node_rows * (1 if self.columns is None else self.num_parts)
-            return rows if side == "by_receiver" else self.features.num_columns
-        assert self.columns is not None
-        if side == "by_sender":
-            return self.num_parts * self.node_rows
-        return self.columns.parts_per_table * self.node_rows // self.columns.chunks
+    def schema(self, named: Iterable[str] = ()) -> dict[str, Field]:
+        """The arrays that a part may have, by name; `named` has the names of the user's own."""
+        rows, named = self.node_rows, tuple(named)
+        nodes = 2**31 if self.counts is None else self.counts.num_nodes
+        classes = None if self.multilabel else self.num_classes
+        found = list(node_fields("", rows, nodes, classes, named))
+        for edges in self.edge_sets.values():
+            found += edges.fields(named)
+        halos = {"send": self.halo_rows} if self.num_parts > 1 else {}
+        halos |= {"reach": self.reach_rows} if self.has_outgoing else {}
+        for name, most in halos.items():
+            found += halo_fields(name, self.num_parts - 1, most, rows, self.boundary_rows)
+        if self.columns is not None:
+            stop = self.columns.num_features + 1
+            found.append(Field(f"{COLUMNS}/offset", COLUMNS, SCALAR, count=1, stop=stop))
+            of_all = node_fields(f"{COLUMNS}/", self.num_parts * rows, nodes)
+            found += (each for each in of_all if each.dtype is not None)
+        return {each.name: each for each in found}
+
+    @functools.cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """The arrays that a source lists, by name."""
+        names = [name for name, _, _ in self.shapes]
+        known = self.schema(names)
+        return {name: known[name] for name in names}
 
     def array_shapes(self) -> Shapes:
         """Shape and dtype of each array of a part, by name."""
@@ -264,32 +285,9 @@ class Manifest:
 
     def storing(self, name: str, dtype: np.dtype) -> Manifest:
         """Returns this manifest with another dtype for one array."""
-        if name not in (listed for listed, _, _ in self.shapes):
+        if name not in self.fields:
             raise ValueError(f"the graph has no {name!r} to hold as {dtype}; leave the dtype out")
         # NumPy parses its own dtypes from `str`, those of extensions from `name` alone.
         text = dtype.str if dtype.isbuiltin == 1 else dtype.name
         shapes = tuple((n, shape, text if n == name else old) for n, shape, old in self.shapes)
         return dataclasses.replace(self, shapes=shapes)
-
-    def slack(self, name: str, dimensions: int) -> tuple[int, ...]:
-        """The entries that the sizes add to each dimension of an array, independent of its data."""
-        by_name = {
-            "send/rows": self.halo_rows,
-            "reach/rows": self.reach_rows,
-            "send/position": (0, self.boundary_rows),
-            "reach/position": (0, self.boundary_rows),
-            "incoming/sender_ids": self.sender_rows if self.mode == "domain" else 0,
-        }
-        if name in by_name:
-            added = by_name[name]
-        elif "/" in name or name in EDGE_DATA or name.startswith(EDGE_PREFIX):
-            added = 1 if name.endswith("/compressed_starts") else 0
-        else:
-            added = self.node_rows
-        added = added if isinstance(added, tuple) else (added,)
-        return added + (0,) * (dimensions - len(added))
-
-
-def fill_value(name: str, dimensions: int) -> int:
-    """The value that fills the padding of an array."""
-    return -1 if name.endswith("/position") or (name == "labels" and dimensions == 1) else 0

@@ -59,7 +59,7 @@ def placed_part(source: PartSource, manifest: Manifest, index: int, implementati
 
 def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shapes) -> Arrays:
     """Reads the arrays of a part that its manifest lists."""
-    part, listed = dict(source.part(index)), manifest.array_shapes()
+    part, listed, fields = dict(source.part(index)), manifest.array_shapes(), manifest.fields
     found: Arrays = {}
     # An array is let go once it is copied, since mapped pages take memory, too; the largest comes
     # first, when there is least beside it.
@@ -75,5 +75,5 @@ def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shap
                 f"manifest's {dtype}, at most {list(shape)}"
             )
         # A file may change after its indices are checked: devices never read it.
-        found[name] = fill(name, values, *shapes[name], copy=is_mapped)
+        found[name] = fill(name, values, *shapes[name], fields[name].fill, copy=is_mapped)
     return {name: found[name] for name in listed}

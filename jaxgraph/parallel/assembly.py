@@ -9,13 +9,13 @@ from typing import Any
 from jaxgraph.layout.derived import row_splits
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import edge_sizes
-from jaxgraph.layout.manifest import (
+from jaxgraph.layout.manifest import FEATURES, VALUES, Manifest
+from jaxgraph.layout.schema import (
     EDGE_DATA,
     EDGE_PREFIX,
-    FEATURES,
     NODE_PREFIX,
-    VALUES,
-    Manifest,
+    EdgeSet,
+    node_fields,
 )
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, RowSplits
 from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
@@ -26,8 +26,6 @@ from jaxgraph.parallel.sparse_features import NonZeros, SparseFeatures
 from pallas_kernels.schedule import is_spread
 
 Arrays = Mapping[str, Any]
-_COMPOSED = {"incoming", "outgoing", "send", "reach", "columns", "node_data", "edge_data"}
-_STATIC = {"manifest", "axis", "prefetch", "hosts", "has_own_weights"}
 
 
 def assemble(
@@ -39,8 +37,13 @@ def assemble(
     hosts: int = 1,
 ) -> Shard:
     """Makes the `Shard` whose leaves are the arrays, whatever they are."""
-    names = {field.name for field in dataclasses.fields(Shard)} - _COMPOSED - _STATIC
+    names = [*(field.name for field in node_fields()), *EDGE_DATA]
     plain: dict[str, Any] = {name: arrays.get(name) for name in names}
+    groups = {
+        name: _edge_groups(arrays, manifest, edges, implementation)
+        for name, edges in manifest.edge_sets.items()
+        if edges.other_end is not None
+    }
     if manifest.features is not None:
         plain["nodes"] = _sparse_features(arrays, manifest, implementation)
     columns = None
@@ -56,8 +59,8 @@ def assemble(
         **plain,
         node_data=_named(arrays, NODE_PREFIX),
         edge_data=_named(arrays, EDGE_PREFIX),
-        incoming=_incoming(arrays, manifest, implementation),
-        outgoing=_outgoing(arrays, manifest, implementation) if manifest.has_outgoing else None,
+        incoming=groups["incoming"],
+        outgoing=groups.get("outgoing"),
         send=_halo_table(arrays, "send"),
         reach=_halo_table(arrays, "reach"),
         columns=columns,
@@ -73,25 +76,27 @@ def _named(arrays: Arrays, prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): values for name, values in starting.items()}
 
 
-def _incoming(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGroups:
+def _edge_groups(
+    arrays: Arrays, manifest: Manifest, edges: EdgeSet, implementation: str
+) -> EdgeGroups:
+    """Edges between the own nodes and those of other parts, at the end that lists their ids."""
+    sizes = edge_sizes(manifest)[edges.name]
+    by_receiver, by_sender = (_orientation(arrays, manifest, x) for x in edges.prefixes.values())
+    ends = {f"{end}_ids": arrays["node_ids"] for end in ("sender", "receiver")}
+    ends |= dict.fromkeys(("sender_ptr", "receiver_ptr"))
+    other = [f"{edges.other_end}_{each}" for each in ("ids", "ptr")]
+    ends |= {name: arrays[f"{edges.name}/{name}"] for name in other}
     return EdgeGroups(
-        sender_ids=arrays["incoming/sender_ids"],
-        sender_ptr=arrays["incoming/sender_ptr"],
-        receiver_ids=arrays["node_ids"],
-        receiver_ptr=None,
-        receivers=arrays["incoming/receivers"],
-        **_edges(arrays, manifest, "incoming", implementation),
-    )
-
-
-def _outgoing(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGroups:
-    return EdgeGroups(
-        sender_ids=arrays["node_ids"],
-        sender_ptr=None,
-        receiver_ids=arrays["outgoing/receiver_ids"],
-        receiver_ptr=arrays["outgoing/receiver_ptr"],
-        receivers=None,
-        **_edges(arrays, manifest, "outgoing", implementation),
+        **ends,
+        by_receiver=by_receiver,
+        by_sender=by_sender,
+        receivers=arrays.get(f"{edges.name}/receivers"),
+        repetition=arrays.get(f"{edges.name}/repetition"),
+        chunk=sizes.chunk,
+        piece=PIECE,
+        receiver_capacity=sizes.by_receiver.capacity,
+        sender_capacity=sizes.by_sender.capacity,
+        implementation=implementation,
     )
 
 
@@ -110,21 +115,6 @@ def _sparse_features(arrays: Arrays, manifest: Manifest, implementation: str) ->
         chunk=sizes.chunk,
         implementation=implementation,
     )
-
-
-def _edges(arrays: Arrays, manifest: Manifest, edges: str, implementation: str) -> dict[str, Any]:
-    """The fields of `EdgeGroups` that incoming and outgoing edges read alike."""
-    sizes = edge_sizes(manifest)[edges]
-    return {
-        "by_receiver": _orientation(arrays, manifest, f"{edges}/by_receiver"),
-        "by_sender": _orientation(arrays, manifest, f"{edges}/by_sender"),
-        "repetition": arrays.get(f"{edges}/repetition"),
-        "chunk": sizes.chunk,
-        "piece": PIECE,
-        "receiver_capacity": sizes.by_receiver.capacity,
-        "sender_capacity": sizes.by_sender.capacity,
-        "implementation": implementation,
-    }
 
 
 def _orientation(arrays: Arrays, manifest: Manifest, prefix: str) -> Orientation:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.layout.schema import EDGE_DATA
 from jaxgraph.ops.core.edges import match_variation
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.layout.schema import EDGE_DATA
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.sparse_features import SparseFeatures
 

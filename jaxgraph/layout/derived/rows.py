@@ -20,10 +20,11 @@ from jaxgraph.layout.derived.chunks import (
     choose_longest,
     count_runs,
 )
-from jaxgraph.layout.derived.orientations import by_orientation, orientations
+from jaxgraph.layout.derived.orientations import by_orientation
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, FEATURES, Arrays, Manifest, Shapes
+from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
+from jaxgraph.layout.schema import SLOTS, EdgeSet
 from jaxgraph.partition.sorting import counting_argsort
 
 _VISITED = ("rows", "starts", "degrees")
@@ -72,15 +73,12 @@ class EdgeSizes:
 @functools.lru_cache(maxsize=32)
 def edge_sizes(manifest: Manifest) -> Mapping[str, EdgeSizes]:
     """Chooses chunks and runs, and bounds the rows and runs of a part."""
-    parts = manifest.num_parts
-    chunk, longest = _choices(manifest.lengths, manifest.node_rows, parts)
-    found = {"incoming": _sizes(manifest.lengths, chunk, longest)}
-    if manifest.has_outgoing:
-        found["outgoing"] = _sizes(manifest.lengths, chunk, longest, leave=True)
-    for edges in ("columns", FEATURES):
-        if several := manifest.lengths_of(edges):
-            rows = manifest.table_rows(f"{edges}/by_receiver")
-            found[edges] = _sizes(several, *_choices(several, rows, parts))
+    found, chunk, longest = {}, 0, (0, 0)
+    for name, edges in manifest.edge_sets.items():
+        # Edges that leave parts are those that end in others, and have the same choices.
+        if not edges.leaves:
+            chunk, longest = _choices(edges.lengths, edges.by_receiver, manifest.num_parts)
+        found[name] = _sizes(edges.lengths, chunk, longest, leave=edges.leaves)
     return found
 
 
@@ -126,63 +124,62 @@ def _most(
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
     """Compares the rows of a graph with the room of other shapes."""
     found = {}
-    for edges, sizes in edge_sizes(pad_to).items():
-        for side in ("by_receiver", "by_sender"):
-            counts = [(getattr(each, side), each.more) for each in manifest.lengths_of(edges)]
-            of_part, of_group = _most(counts, None, edges == "outgoing")
-            own = sizes.of(f"{edges}/{side}")
-            found[f"{edges}/{side}: rows"] = (of_part, own.entries)
-            found[f"{edges}/{side}: rows of a group"] = (of_group, own.of_group)
+    for name, edges in manifest.edge_sets.items():
+        sizes = edge_sizes(pad_to)[name]
+        for side, prefix in edges.prefixes.items():
+            counts = [(getattr(each, side), each.more) for each in edges.lengths]
+            of_part, of_group = _most(counts, None, edges.leaves)
+            own = sizes.of(prefix)
+            found[f"{prefix}: rows"] = (of_part, own.entries)
+            found[f"{prefix}: rows of a group"] = (of_group, own.of_group)
     return found
 
 
 def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
     """Shapes of the arrays that `arrays` makes, and of listed ones that need room for a chunk."""
-    sizes, integer = edge_sizes(manifest), np.dtype(np.int32)
     found: Shapes = {}
-    for prefix in orientations(listed):
-        edges, side = prefix.split("/")
-        chunk, own = sizes[edges].chunk, sizes[edges].of(prefix)
-        *pieces, pointers = listed[f"{prefix}/compressed_ptr"][0]
-        extents = dict.fromkeys(_VISITED, own.entries + chunk)
-        extents |= {"run_ptr": pointers, "heavy_rows": pointers - 1}
-        extents["position"] = manifest.table_rows(prefix)
-        for field, size in extents.items():
-            found[f"{prefix}/{field}"] = ((*pieces, size), integer)
-        data = [name for name in _edge_data(edges, listed) if side == "by_receiver"]
-        for name in (f"{prefix}/neighbors", f"{prefix}/edge_ids", *data):
+    for edges in manifest.edge_sets.values():
+        data = [
+            name
+            for name, field in manifest.fields.items()
+            if field.axis == SLOTS and field.owner == edges.name
+        ]
+        sizes = edge_sizes(manifest)[edges.name]
+        ahead = 0 if edges.chunks is None else 1
+        for side, prefix in edges.prefixes.items():
+            pointers, integer = listed[f"{prefix}/compressed_ptr"]
+            extents = dict.fromkeys(_VISITED, sizes.of(prefix).entries + sizes.chunk)
+            extents |= {"run_ptr": pointers[-1], "heavy_rows": pointers[-1] - 1}
+            extents["position"] = edges.own_rows(side)
+            for field, size in extents.items():
+                found[f"{prefix}/{field}"] = ((*pointers[:-1], size), integer)
+        indices = [f"{prefix}/neighbors" for prefix in edges.prefixes.values()]
+        for name in (*indices, f"{edges.name}/by_sender/edge_ids", *data):
             if name in listed:
                 shape, dtype = list(listed[name][0]), listed[name][1]
-                shape[len(pieces)] += chunk
+                shape[ahead] += sizes.chunk
                 found[name] = (tuple(shape), dtype)
         # The receiver of each slot is used for data of edges, and for all edges of a part.
-        if side == "by_receiver" and (edges == "incoming" or data):
-            found[f"{edges}/receivers"] = (found[f"{prefix}/neighbors"][0], integer)
+        if data or (edges.data is not None and edges.chunks is None):
+            found[f"{edges.name}/receivers"] = found[f"{edges.name}/by_receiver/neighbors"]
     return found
-
-
-def _edge_data(edges: str, listed: Shapes) -> list[str]:
-    """Names of arrays of the user's data of each edge."""
-    if edges == "incoming":
-        return [name for name in listed if name in EDGE_DATA or name.startswith(EDGE_PREFIX)]
-    return [f"{edges}/{name}" for name in EDGE_DATA if f"{edges}/{name}" in listed]
 
 
 def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
     """Orders the rows of every group by length, and cuts heavy ones into runs."""
     sizes = edge_sizes(manifest)
 
-    def make(prefix: str, tables: Arrays) -> Arrays:
-        edges, side = prefix.split("/")
-        made = _cut(tables, sizes[edges].of(prefix), manifest.table_rows(prefix), prefix)
+    def make(edges: EdgeSet, side: str, tables: Arrays) -> Arrays:
+        prefix, receivers = edges.prefixes[side], f"{edges.name}/receivers"
+        made = _cut(tables, sizes[edges.name].of(prefix), edges.own_rows(side), prefix)
         found = {f"{prefix}/{field}": values for field, values in made.items()}
-        if side == "by_receiver" and f"{edges}/receivers" in placed:
+        if side == "by_receiver" and receivers in placed:
             rows, starts = tables["compressed_rows"], tables["compressed_starts"]
             count = tables["compressed_ptr"][-1]
-            found[f"{edges}/receivers"] = np.repeat(rows[:count], np.diff(starts[: count + 1]))
+            found[receivers] = np.repeat(rows[:count], np.diff(starts[: count + 1]))
         return found
 
-    return by_orientation(part, placed, make)
+    return by_orientation(part, placed, manifest, make)
 
 
 def _cut(tables: Arrays, sizes: RowSizes, num_rows: int, prefix: str) -> Arrays:
