@@ -6,14 +6,12 @@ import dataclasses
 
 import numpy as np
 
-from jaxgraph.layout.compressed_rows import compress
-from jaxgraph.layout.derived.chunks import PIECE, choose_chunk, choose_longest
-from jaxgraph.layout.derived.rows import visited_rows
-from jaxgraph.layout.edge_tables import Side, edge_tables
+from jaxgraph.layout.derived import rows
+from jaxgraph.layout.derived.orientations import fill
+from jaxgraph.layout.edge_tables import group_tables
 from jaxgraph.layout.manifest import Arrays
-from jaxgraph.layout.part_edges import repetitions
-from jaxgraph.layout.row_lengths import count_lengths, join_lengths
-from jaxgraph.partition.sorting import counting_argsort
+from jaxgraph.layout.part_edges import edge_lengths, edges_between, repetitions
+from jaxgraph.layout.schema import EdgeSet
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,49 +43,38 @@ def block_tables(
     senders: np.ndarray, receivers: np.ndarray, num_senders: int, num_receivers: int
 ) -> BlockTables:
     """Orders edges by receiver and by sender."""
-    by_key = counting_argsort(senders, num_senders)
-    senders, receivers = (rows[by_key].astype(np.int32) for rows in (senders, receivers))
-    by_row, ends = counting_argsort(receivers, num_receivers), np.asarray([0, len(senders)])
-    by_sender = compress(senders, None, ends)
-    by_receiver = compress(receivers[by_row], by_row, ends)
-    lengths = [count_lengths([order]) for order in (by_receiver, by_sender)]
-    chunk = choose_chunk(join_lengths(lengths), num_receivers, 1)
-    listed = edge_tables(
-        "block",
-        Side(by_receiver, by_receiver.rows, senders),
-        Side(by_sender, by_sender.rows, receivers),
-        repetitions(receivers, senders, by_row, ends),
-    )
-    found, capacities = {}, []
-    sides = zip(("receiver", "sender"), lengths, (num_receivers, num_senders), strict=True)
-    for end, counts, num_rows in sides:
-        prefix = f"block/by_{end}/"
-        tables = {
-            name.removeprefix(prefix): x for name, x in listed.items() if name.startswith(prefix)
-        }
-        tables |= visited_rows(tables, choose_longest(counts, chunk)[0], num_rows)
-        capacities.append(int(tables["run_ptr"][-1]) + chunk // PIECE)
-        found[end] = {name: _with_room(name, x, chunk) for name, x in tables.items()}
-    slots = by_receiver.in_row_order(by_key)
+    edges = edges_between(senders, receivers, num_senders, num_receivers)
+    by_receiver = edges.by_receiver
+    lengths = (edge_lengths([edges]),)
+    block = EdgeSet("block", 1, num_receivers, num_senders, lengths, data="")
+    integer, listed = np.dtype(np.int32), group_tables("block", edges)
+    shapes = {name: (values.shape, integer) for name, values in listed.items()}
+    shapes |= rows.shapes(shapes, [block])
+    made = listed | rows.arrays(listed, shapes, [block])
+    made = {name: fill(name, values, *shapes[name]) for name, values in made.items()}
+    sizes, slots = rows.sizes_of(block), by_receiver.in_row_order(edges.edges)
     slot_of_edge = np.empty(len(slots), np.int32)
     slot_of_edge[slots] = np.arange(len(slots), dtype=np.int32)
-    return BlockTables(
-        found["receiver"],
-        found["sender"],
-        _padded(by_receiver.in_row_order(receivers), chunk),
-        listed.get("block/repetition"),
-        _padded(slots, chunk),
-        slot_of_edge,
-        chunk,
-        *capacities,
+    edge_of_slot = fill("edges", slots, (len(slots) + sizes.chunk,), integer)
+    assert by_receiver.edges is not None
+    repetition = repetitions(
+        edges.receiver_rows, edges.sender_rows, by_receiver.edges, by_receiver.edge_ptr
     )
-
-
-def _with_room(name: str, values: np.ndarray, chunk: int) -> np.ndarray:
-    """Adds padding: a chunk may extend past the last slot and past the last visited row."""
-    has_room = name in ("neighbors", "edge_ids", "rows", "starts", "degrees")
-    return _padded(values, chunk if has_room else 0)
-
-
-def _padded(values: np.ndarray, room: int) -> np.ndarray:
-    return np.append(values, np.zeros(room, values.dtype)).astype(np.int32)
+    by_side = {
+        prefix: {
+            name.removeprefix(f"{prefix}/"): values
+            for name, values in made.items()
+            if name.startswith(f"{prefix}/")
+        }
+        for prefix in block.prefixes.values()
+    }
+    return BlockTables(
+        *by_side.values(),
+        receiver_of_slot=made["block/receivers"],
+        repetition=None if repetition is None else by_receiver.in_row_order(repetition),
+        edge_of_slot=edge_of_slot,
+        slot_of_edge=slot_of_edge,
+        chunk=sizes.chunk,
+        receiver_capacity=sizes.by_receiver.capacity,
+        sender_capacity=sizes.by_sender.capacity,
+    )

@@ -8,18 +8,16 @@ that chunk of its own part, or of all parts of its row of devices.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from numbers import Integral
 
 import numpy as np
 import scipy.sparse as sp
 
-from jaxgraph.layout.compressed_rows import compress
 from jaxgraph.layout.derived import rows
 from jaxgraph.layout.derived.orientations import fill
-from jaxgraph.layout.description import listing, sized
-from jaxgraph.layout.edge_tables import Side, edge_tables
+from jaxgraph.layout.description import sized
+from jaxgraph.layout.edge_tables import group_tables
 from jaxgraph.layout.extents import Extents
 from jaxgraph.layout.feature_tables import FeatureEdges, count_features, feature_edges
 from jaxgraph.layout.index_range import check_sizes
@@ -34,8 +32,7 @@ from jaxgraph.layout.manifest import (
     Manifest,
 )
 from jaxgraph.layout.node_tables import counted_arrays, edge_arrays
-from jaxgraph.layout.part_edges import PartEdges
-from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
+from jaxgraph.layout.part_edges import PartEdges, edge_lengths, edges_between
 from jaxgraph.layout.schema import EDGE_PREFIX
 from jaxgraph.layout.survey import Survey
 from jaxgraph.partition.sorting import counting_argsort
@@ -140,14 +137,8 @@ class ColumnTables:
         return self._latest[holder]
 
     def _chunk(self, edges: PartEdges) -> Arrays:
-        by_receiver, by_sender = edges.by_receiver, edges.by_sender
-        arrays = edge_tables(
-            COLUMNS,
-            Side(by_receiver, by_receiver.rows, edges.sender_rows),
-            Side(by_sender, by_sender.rows, edges.receiver_rows),
-            None,
-        )
-        in_slots = edge_arrays(self.survey.graph, by_receiver.in_row_order(edges.edges))
+        arrays = group_tables(COLUMNS, edges)
+        in_slots = edge_arrays(self.survey.graph, edges.by_receiver.in_row_order(edges.edges))
         in_slots = {f"{COLUMNS}/{name}": values for name, values in in_slots.items()}
         return arrays | {x: in_slots[x] for x in in_slots.keys() & self.manifest.fields.keys()}
 
@@ -206,7 +197,7 @@ def _bytes_of_edges(manifest: Manifest, request: ColumnRequest) -> int:
     if manifest.features is not None and request.node_dtype is not None:
         manifest = manifest.storing(VALUES, request.node_dtype)
     listed = manifest.array_shapes()
-    placed = listed | rows.shapes(listed, manifest)
+    placed = listed | rows.shapes(listed, manifest.edge_sets.values())
     return sum(
         math.prod(shape) * dtype.itemsize
         for name, (shape, dtype) in placed.items()
@@ -224,17 +215,13 @@ def _tables(
         for first in range(0, parts, step)
     )
     flat = [edges for of_holder in by_chunk for edges in of_holder]
-    lengths = EdgeLengths(
-        count_lengths([edges.by_receiver for edges in flat]),
-        count_lengths([edges.by_sender for edges in flat]),
-    )
     schedule = ColumnSchedule(
         num_features=survey.graph.num_features,
         groups=groups,
         replicas=parts // groups,
         topology=request.topology,
         chunks=chunks,
-        lengths=lengths,
+        lengths=edge_lengths(flat),
     )
     slots = max(len(each.edges) for each in flat)
     by_slice = _by_slice(survey, manifest.node_rows, schedule)
@@ -279,7 +266,7 @@ def describe_columns(
     if "nodes" in extents.data:
         rows, dtype = extents.num_parts * manifest.node_rows, extents.data["nodes"][1]
         shapes["nodes"] = (rows, schedule.width), dtype
-    return listing(manifest, shapes)
+    return manifest.listing(shapes)
 
 
 def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:
@@ -290,25 +277,12 @@ def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tupl
     chunk, row = np.divmod(order.row[graph.receivers[edges]], run)
     receivers = (order.part[graph.receivers[edges]].astype(np.int32) - parts.start) * run + row
     by_chunk = counting_argsort(chunk, chunks)
-    bounds = np.searchsorted(chunk[by_chunk], np.arange(chunks + 1))
+    bounds = np.searchsorted(chunk[by_chunk], np.arange(1, chunks))
     senders = graph.senders[edges]
-    senders = (order.part[senders].astype(np.int64) * node_rows + order.row[senders]).astype(
-        np.int32
-    )
+    senders = order.part[senders].astype(np.int64) * node_rows + order.row[senders]
     found = []
-    for first, stop in itertools.pairwise(bounds):
-        some = by_chunk[first:stop]
-        some = some[counting_argsort(senders[some], order.num_parts * node_rows)]
-        ends = np.asarray([0, len(some)])
-        by_row = counting_argsort(receivers[some], len(parts) * run)
-        found.append(
-            PartEdges(
-                edges[some],
-                senders[some],
-                receivers[some].astype(np.int32),
-                None,
-                compress(senders[some], None, ends),
-                compress(receivers[some][by_row], by_row, ends),
-            )
-        )
+    for some in np.split(by_chunk, bounds):
+        sizes = order.num_parts * node_rows, len(parts) * run
+        ordered = edges_between(senders[some], receivers[some], *sizes)
+        found.append(dataclasses.replace(ordered, edges=edges[some][ordered.edges]))
     return tuple(found)

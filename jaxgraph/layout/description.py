@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from jaxgraph.layout.extents import Extents
@@ -49,7 +48,7 @@ def describe(
         num_edge_types=extents.num_edge_types,
         counts=extents.counts,
     )
-    return listing(manifest, sized(manifest, _sizes(extents, manifest), extents.data))
+    return manifest.listing(sized(manifest, _sizes(extents, manifest), extents.data))
 
 
 def sized(manifest: Manifest, sizes: Sizes, data: Kinds) -> Shapes:
@@ -62,15 +61,6 @@ def sized(manifest: Manifest, sizes: Sizes, data: Kinds) -> Shapes:
         if size is not None and dtype is not None and (name in data or not field.is_data):
             shapes[name] = field.shape(size, row), dtype
     return shapes
-
-
-def listing(manifest: Manifest, shapes: Shapes) -> Manifest:
-    """The manifest with these arrays, beside others that it lists."""
-    listed = {name: (shape, dtype) for name, shape, dtype in manifest.shapes}
-    listed |= {name: (shape, dtype.str) for name, (shape, dtype) in shapes.items()}
-    # Sorted by name: manifests of the same arrays compare equal.
-    ordered = tuple((name, *listed[name]) for name in sorted(listed))
-    return dataclasses.replace(manifest, shapes=ordered)
 
 
 def _sizes(extents: Extents, manifest: Manifest) -> Sizes:

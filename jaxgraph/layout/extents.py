@@ -11,9 +11,9 @@ import numpy as np
 from jaxgraph.layout.halo import pair_counts
 from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.layout.manifest import Counts
-from jaxgraph.layout.part_edges import PartEdges
-from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
-from jaxgraph.layout.schema import SIDES, Kinds
+from jaxgraph.layout.part_edges import PartEdges, edge_lengths
+from jaxgraph.layout.row_lengths import EdgeLengths
+from jaxgraph.layout.schema import Kinds
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,16 +60,13 @@ def count_edges(
     mode: str, order: LocalOrder, incoming: Sequence[PartEdges], **facts: Any
 ) -> Extents:
     """The extents of parts from the edges that end in each; `facts` are all that do not follow."""
-    by_receiver, by_sender = ([getattr(edges, side) for edges in incoming] for side in SIDES)
     return count_parts(
         mode,
         order,
         [len(edges.edges) for edges in incoming],
-        [rows.pointers for rows in by_receiver],
-        [rows.pointers for rows in by_sender],
-        lengths=EdgeLengths(
-            count_lengths(by_receiver), count_lengths(by_sender, whole=mode == "domain")
-        ),
+        [edges.by_receiver.pointers for edges in incoming],
+        [edges.by_sender.pointers for edges in incoming],
+        lengths=edge_lengths(incoming, whole=mode == "domain"),
         has_repetitions=any(edges.repetition is not None for edges in incoming),
         **facts,
     )

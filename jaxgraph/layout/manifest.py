@@ -251,7 +251,7 @@ class Manifest:
             held = rows if self.columns is None else parts * rows
             width, lengths = self.features.num_columns, self.features.lengths
             found.append(EdgeSet(FEATURES, 1, held, width, lengths, has_values=True))
-        return {each.name: each for each in found}
+        return {each.name: dataclasses.replace(each, parts=parts) for each in found}
 
     def schema(self, named: Iterable[str] = ()) -> dict[str, Field]:
         """The arrays that a part may have, by name; `named` has the names of the user's own."""
@@ -277,6 +277,12 @@ class Manifest:
         """The arrays that a source lists, by name."""
         names = [name for name, _, _ in self.shapes]
         known = self.schema(names)
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ValueError(
+                f"the manifest lists {unknown[0]}, which is no array of a part; write the parts "
+                "again with this version of jaxgraph, or correct the manifest of your own source"
+            )
         return {name: known[name] for name in names}
 
     def array_shapes(self) -> Shapes:
@@ -287,7 +293,15 @@ class Manifest:
         """Returns this manifest with another dtype for one array."""
         if name not in self.fields:
             raise ValueError(f"the graph has no {name!r} to hold as {dtype}; leave the dtype out")
-        # NumPy parses its own dtypes from `str`, those of extensions from `name` alone.
-        text = dtype.str if dtype.isbuiltin == 1 else dtype.name
-        shapes = tuple((n, shape, text if n == name else old) for n, shape, old in self.shapes)
-        return dataclasses.replace(self, shapes=shapes)
+        return self.listing({name: (self.array_shapes()[name][0], dtype)})
+
+    def listing(self, shapes: Shapes) -> Manifest:
+        """The manifest with these arrays, beside others that it lists."""
+        listed = self.array_shapes() | shapes
+        # Sorted by name: manifests of the same arrays compare equal. NumPy parses its own dtypes
+        # from `str`, those of extensions from `name` alone.
+        ordered = tuple(
+            (name, shape, dtype.str if dtype.isbuiltin == 1 else dtype.name)
+            for name, (shape, dtype) in sorted(listed.items())
+        )
+        return dataclasses.replace(self, shapes=ordered)

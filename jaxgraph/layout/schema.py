@@ -144,6 +144,7 @@ class EdgeSet:
       edge_types: edge types; 0: not known.
       other_end: the end whose global ids a part lists, "sender" or "receiver"; None: neither.
       ids: entries of that list; None: the rows that have edges.
+      parts: parts of the graph.
       chunks: the tables of edges that a part stacks; None: one, without an axis of its own.
       has_values: whether the edges are the non-zeros of a matrix, with values in both orders.
     """
@@ -159,6 +160,7 @@ class EdgeSet:
     edge_types: int = 0
     other_end: str | None = None
     ids: int | None = None
+    parts: int = 1
     chunks: int | None = None
     has_values: bool = False
 
@@ -174,7 +176,7 @@ class EdgeSet:
 
     def own_rows(self, side: str) -> int:
         """Rows of the table at an end that edges within a part read, or all halos at once."""
-        return 0 if self.leaves else self.table(side)[0]
+        return 0 if self.leaves else getattr(self, side)
 
     def fields(self, named: Iterable[str] = ()) -> Iterator[Field]:
         """The arrays of these edges; `named` has the names of the user's own ones."""
@@ -217,8 +219,16 @@ class EdgeSet:
         return found | {(self.name, EDGES): edges, (self.name, SLOTS): edges}
 
     def _most(self, counts: RowLengths, values: np.ndarray) -> int:
-        by_group = counts.by_group(values)
-        return int((leaving(by_group) if self.leaves else by_group).sum(axis=1).max())
+        return int(self.by_part(counts.by_group(values)).sum(axis=1).max())
+
+    def by_part(self, values: np.ndarray) -> np.ndarray:
+        """Values [parts, groups] of the edges that end in a part, by the part that stores them."""
+        return leaving(values) if self.leaves else values
+
+
+def orientations(sets: Iterable[EdgeSet]) -> list[tuple[EdgeSet, str, str]]:
+    """Both orientations of some sets of edges: set, side, and prefix of the names."""
+    return [(edges, side, prefix) for edges in sets for side, prefix in edges.prefixes.items()]
 
 
 def _own(named: Iterable[str], prefix: str) -> list[str]:

@@ -71,18 +71,13 @@ def tabulate(
     fewest_rows: int = FEWEST_ROWS,
 ) -> PartTables:
     """Orders the edges of every part and finds the shapes that all parts share."""
+    if columns is not None and pad_to is not None:
+        raise ValueError("features that are split by column have shapes of their own: no pad_to")
     found = survey(graph, partition, mode)
-    extents = found.extents
+    unit = choose_halo_unit([found.extents]) if pad_to is None else pad_to.halo_unit
     if columns is not None:
-        if pad_to is not None:
-            raise ValueError(
-                "features that are split by column have shapes of their own: no pad_to"
-            )
-        manifest = describe(extents, choose_halo_unit([extents]), int(columns.chunks))
+        manifest = describe(found.extents, unit, int(columns.chunks))
         of_columns = column_tables(found, manifest, columns)
         return PartTables(of_columns.manifest, found, of_columns)
-    unit, features = choose_halo_unit([extents]), found.feature_sizes
-    if pad_to is None:
-        return PartTables(describe(extents, unit, 1, fewest_rows, features), found)
-    manifest = describe(extents, pad_to.halo_unit, features=features)
-    return PartTables(fit(manifest, pad_to), found)
+    manifest = describe(found.extents, unit, 1, fewest_rows, found.feature_sizes)
+    return PartTables(manifest if pad_to is None else fit(manifest, pad_to), found)

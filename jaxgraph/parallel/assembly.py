@@ -8,12 +8,13 @@ from typing import Any
 
 from jaxgraph.layout.derived import row_splits
 from jaxgraph.layout.derived.chunks import PIECE
-from jaxgraph.layout.derived.rows import edge_sizes
-from jaxgraph.layout.manifest import FEATURES, VALUES, Manifest
+from jaxgraph.layout.derived.rows import sizes_of
+from jaxgraph.layout.manifest import COLUMNS, FEATURES, VALUES, Manifest
 from jaxgraph.layout.schema import (
     EDGE_DATA,
     EDGE_PREFIX,
     NODE_PREFIX,
+    SIDES,
     EdgeSet,
     node_fields,
 )
@@ -26,6 +27,8 @@ from jaxgraph.parallel.sparse_features import NonZeros, SparseFeatures
 from pallas_kernels.schedule import is_spread
 
 Arrays = Mapping[str, Any]
+_ARRAYS = {"entering": "in_degree", "other_degree": "weighted_in_degree"}
+"""The arrays of the attributes of a `NodeTable` that have another name."""
 
 
 def assemble(
@@ -40,7 +43,7 @@ def assemble(
     names = [*(field.name for field in node_fields()), *EDGE_DATA]
     plain: dict[str, Any] = {name: arrays.get(name) for name in names}
     groups = {
-        name: _edge_groups(arrays, manifest, edges, implementation)
+        name: _edge_groups(arrays, edges, implementation)
         for name, edges in manifest.edge_sets.items()
         if edges.other_end is not None
     }
@@ -76,12 +79,10 @@ def _named(arrays: Arrays, prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): values for name, values in starting.items()}
 
 
-def _edge_groups(
-    arrays: Arrays, manifest: Manifest, edges: EdgeSet, implementation: str
-) -> EdgeGroups:
+def _edge_groups(arrays: Arrays, edges: EdgeSet, implementation: str) -> EdgeGroups:
     """Edges between the own nodes and those of other parts, at the end that lists their ids."""
-    sizes = edge_sizes(manifest)[edges.name]
-    by_receiver, by_sender = (_orientation(arrays, manifest, x) for x in edges.prefixes.values())
+    sizes = sizes_of(edges)
+    by_receiver, by_sender = (_orientation(arrays, edges, side) for side in SIDES)
     ends = {f"{end}_ids": arrays["node_ids"] for end in ("sender", "receiver")}
     ends |= dict.fromkeys(("sender_ptr", "receiver_ptr"))
     other = [f"{edges.other_end}_{each}" for each in ("ids", "ptr")]
@@ -101,40 +102,42 @@ def _edge_groups(
 
 
 def _sparse_features(arrays: Arrays, manifest: Manifest, implementation: str) -> SparseFeatures:
-    sizes = edge_sizes(manifest)[FEATURES]
+    edges = manifest.edge_sets[FEATURES]
+    sizes = sizes_of(edges)
 
-    def non_zeros(end: str, values: str) -> NonZeros:
-        prefix = f"{FEATURES}/by_{end}"
-        edges = _orientation(arrays, manifest, prefix)
-        return NonZeros(arrays[values], arrays[f"{prefix}/ends"], edges, sizes.of(prefix).capacity)
+    def non_zeros(side: str, values: str) -> NonZeros:
+        end, capacity = edges.prefixes[side], getattr(sizes, side).capacity
+        table = _orientation(arrays, edges, side)
+        return NonZeros(arrays[values], arrays[f"{end}/ends"], table, capacity)
 
     return SparseFeatures(
-        by_row=non_zeros("receiver", VALUES),
-        by_column=non_zeros("sender", f"{FEATURES}/by_sender/values"),
+        by_row=non_zeros("by_receiver", VALUES),
+        by_column=non_zeros("by_sender", f"{FEATURES}/by_sender/values"),
         node_ids=arrays["node_ids" if manifest.columns is None else "columns/node_ids"],
         chunk=sizes.chunk,
         implementation=implementation,
     )
 
 
-def _orientation(arrays: Arrays, manifest: Manifest, prefix: str) -> Orientation:
-    optional = {"edge_ids", "cut"}
+def _orientation(arrays: Arrays, edges: EdgeSet, side: str) -> Orientation:
+    optional, prefix = {"edge_ids", "cut"}, edges.prefixes[side]
     names = {field.name for field in dataclasses.fields(Orientation)} - optional
     tables = {name: arrays[f"{prefix}/{name}"] for name in names}
     return Orientation(
         **tables,
         edge_ids=arrays.get(f"{prefix}/edge_ids"),
-        cut=_cut_rows(arrays, manifest, prefix),
+        cut=_cut_rows(arrays, edges, side),
     )
 
 
-def _cut_rows(arrays: Arrays, manifest: Manifest, prefix: str) -> RowSplits | None:
+def _cut_rows(arrays: Arrays, edges: EdgeSet, side: str) -> RowSplits | None:
     """The row splits of an orientation for GPU kernels, or None where none were derived."""
+    prefix = edges.prefixes[side]
     if f"{prefix}/cut/counts" not in arrays:
         return None
     found = {field: arrays[f"{prefix}/cut/{field}"] for field in row_splits.FIELDS}
     slots = arrays[f"{prefix}/neighbors"].shape[-1]
-    spread = is_spread(slots, row_splits.longest_row(manifest, prefix))
+    spread = is_spread(slots, row_splits.longest_row(edges, side))
     return RowSplits(**found, partials=found["split_rows"].shape[-1], spread=spread)
 
 
@@ -142,25 +145,20 @@ def _column_topology(
     arrays: Arrays, manifest: Manifest, axis: str | tuple[str, ...], implementation: str
 ) -> ColumnTopology:
     assert manifest.columns is not None
+    edges = manifest.edge_sets[COLUMNS]
+    held = [x.name for x in dataclasses.fields(NodeTable) if not x.metadata.get("static")]
+    table = {name: arrays.get(f"{COLUMNS}/{_ARRAYS.get(name, name)}") for name in held}
     data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
     return ColumnTopology(
-        nodes=NodeTable(
-            node_ids=arrays["columns/node_ids"],
-            node_mask=arrays["columns/node_mask"],
-            entering=arrays["columns/in_degree"],
-            missing_self_loop=arrays["columns/missing_self_loop"],
-            other_degree=arrays.get("columns/weighted_in_degree"),
-            has_padding=True,
-            implementation=implementation,
-        ),
+        nodes=NodeTable(**table, has_padding=True, implementation=implementation),
         edges=ColumnEdges(
-            _orientation(arrays, manifest, "columns/by_receiver"),
-            _orientation(arrays, manifest, "columns/by_sender"),
+            _orientation(arrays, edges, "by_receiver"),
+            _orientation(arrays, edges, "by_sender"),
             arrays.get("columns/receivers"),
             data,
         ),
         schedule=manifest.columns,
-        sizes=edge_sizes(manifest)["columns"],
+        sizes=sizes_of(edges),
         axes=(axis,) if isinstance(axis, str) else axis,
         implementation=implementation,
     )

@@ -16,8 +16,9 @@ import numpy as np
 
 from jaxgraph.layout.column_tables import describe_columns
 from jaxgraph.layout.description import FEWEST_ROWS, choose_halo_unit, describe
-from jaxgraph.layout.extents import Extents
+from jaxgraph.layout.extents import Extents, kinds_of
 from jaxgraph.layout.manifest import ColumnSchedule, Counts, Manifest
+from jaxgraph.layout.node_tables import Degrees, counted_arrays
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths
 from jaxgraph.layout.schema import Kinds
 from jaxgraph.partition.choices import checked_choice
@@ -271,11 +272,11 @@ def counted_extents(counts: GraphCounts, parts: int, mode: str, method: str) -> 
 
 
 def _data(counts: GraphCounts) -> Kinds:
-    names = {"node_ids": np.int32, "node_mask": bool, "in_degree": np.float32}
-    names |= {"missing_self_loop": bool, "labels": np.int32}
-    names |= dict.fromkeys(("train_mask", "val_mask", "test_mask"), bool)
-    plain = {name: ((), np.dtype(dtype)) for name, dtype in names.items()}
-    return {**plain, "nodes": ((counts.num_features,), np.dtype(np.float32))}
+    degrees = Degrees(0, weighted=False).arrays()
+    counted = kinds_of(counted_arrays(degrees, np.zeros(0, np.int64)))
+    masks = dict.fromkeys(("train_mask", "val_mask", "test_mask"), ((), np.dtype(bool)))
+    labels, features = ((), np.dtype(np.int32)), ((counts.num_features,), np.dtype(np.float32))
+    return {**counted, **masks, "labels": labels, "nodes": features}
 
 
 def counted_manifest(

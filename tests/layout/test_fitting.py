@@ -83,7 +83,7 @@ def without(manifest: Manifest, *others: Manifest) -> Manifest:
 
 def test_the_longest_row_must_fit():
     def longest(manifest: Manifest) -> int:
-        return longest_row(manifest, "incoming/by_receiver")
+        return longest_row(manifest.edge_sets["incoming"], "by_receiver")
 
     short, shorter, long = manifest_alone(100), manifest_alone(7), manifest_alone(200)
     assert longest(short) == longest(shorter) < longest(long) == 200

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
-from jaxgraph.layout.schema import EdgeSet
+from jaxgraph.layout.manifest import Arrays, Shapes
+from jaxgraph.layout.schema import EdgeSet, orientations
 
 _ALIGNMENT = 64
 """Bytes. JAX copies arrays that start elsewhere."""
@@ -18,26 +18,25 @@ _ALIGNMENT = 64
 def by_orientation(
     part: Arrays,
     placed: Shapes,
-    manifest: Manifest,
+    sets: Iterable[EdgeSet],
     make: Callable[[EdgeSet, str, Arrays], Arrays],
 ) -> Arrays:
     """Makes arrays for every orientation of a part, from its tables by their own names."""
     found: Arrays = {}
-    for edges in manifest.edge_sets.values():
-        for side, prefix in edges.prefixes.items():
-            start = f"{prefix}/"
-            tables = {x.removeprefix(start): part[x] for x in part if x.startswith(start)}
-            if edges.chunks is None:
-                for name, values in make(edges, side, tables).items():
-                    found[name] = fill(name, values, *placed[name])
-                continue
-            by_chunk: dict[str, list[np.ndarray]] = {}
-            for chunk in range(edges.chunks):
-                made = make(edges, side, {field: x[chunk] for field, x in tables.items()})
-                for name, values in made.items():
-                    (_, *shape), dtype = placed[name]
-                    by_chunk.setdefault(name, []).append(fill(name, values, tuple(shape), dtype))
-            found |= {name: np.stack(each) for name, each in by_chunk.items()}
+    for edges, side, prefix in orientations(sets):
+        start = f"{prefix}/"
+        tables = {name.removeprefix(start): x for name, x in part.items() if name.startswith(start)}
+        if edges.chunks is None:
+            for name, values in make(edges, side, tables).items():
+                found[name] = fill(name, values, *placed[name])
+            continue
+        by_chunk: dict[str, list[np.ndarray]] = {}
+        for chunk in range(edges.chunks):
+            made = make(edges, side, {field: x[chunk] for field, x in tables.items()})
+            for name, values in made.items():
+                (_, *shape), dtype = placed[name]
+                by_chunk.setdefault(name, []).append(fill(name, values, tuple(shape), dtype))
+        found |= {name: np.stack(each) for name, each in by_chunk.items()}
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from jaxgraph.layout.derived.chunks import (
 from jaxgraph.layout.derived.orientations import by_orientation
 from jaxgraph.layout.index_check import part_error
 from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
-from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
-from jaxgraph.layout.schema import SLOTS, EdgeSet
+from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths
+from jaxgraph.layout.schema import SIDES, SLOTS, EdgeSet, orientations
 from jaxgraph.partition.sorting import counting_argsort
 
 _VISITED = ("rows", "starts", "degrees")
@@ -65,121 +65,111 @@ class EdgeSizes:
     by_receiver: RowSizes
     by_sender: RowSizes
 
-    def of(self, prefix: str) -> RowSizes:
-        """The sizes of an orientation, such as "incoming/by_receiver"."""
-        return self.by_receiver if prefix.endswith("/by_receiver") else self.by_sender
 
-
-@functools.lru_cache(maxsize=32)
 def edge_sizes(manifest: Manifest) -> Mapping[str, EdgeSizes]:
+    """The sizes of the loops over each set of edges."""
+    return {name: sizes_of(edges) for name, edges in manifest.edge_sets.items()}
+
+
+@functools.lru_cache(maxsize=128)
+def sizes_of(edges: EdgeSet) -> EdgeSizes:
     """Chooses chunks and runs, and bounds the rows and runs of a part."""
-    found, chunk, longest = {}, 0, (0, 0)
-    for name, edges in manifest.edge_sets.items():
-        # Edges that leave parts are those that end in others, and have the same choices.
-        if not edges.leaves:
-            chunk, longest = _choices(edges.lengths, edges.by_receiver, manifest.num_parts)
-        found[name] = _sizes(edges.lengths, chunk, longest, leave=edges.leaves)
-    return found
+    # Edges that leave parts are those that end in others, and have the same choices.
+    node_rows = edges.by_sender if edges.leaves else edges.by_receiver
+    chunk, longest = _choices(edges.lengths, node_rows, edges.parts)
+    by_receiver, by_sender = (
+        RowSizes(most, *_most(edges, side, most), chunk // PIECE)
+        for side, most in zip(SIDES, longest, strict=True)
+    )
+    return EdgeSizes(chunk, by_receiver, by_sender)
 
 
+@functools.lru_cache(maxsize=128)
 def _choices(
-    several: Sequence[EdgeLengths], node_rows: int, num_parts: int
+    several: tuple[EdgeLengths, ...], node_rows: int, num_parts: int
 ) -> tuple[int, tuple[int, int]]:
     """The chunk, and the edges of runs by receiver and by sender."""
     # The choice ignores the room for other graphs.
     node_rows = int(node_rows / max(each.more for each in several) + 1e-6)
-    sides = [[each.by_receiver for each in several], [each.by_sender for each in several]]
-    by_receiver, by_sender = map(join_lengths, sides)
+    by_receiver, by_sender = (join_lengths([getattr(x, side) for x in several]) for side in SIDES)
     chunk = choose_chunk(join_lengths([by_receiver, by_sender]), node_rows, num_parts)
     return chunk, (choose_longest(by_receiver, chunk)[0], choose_longest(by_sender, chunk)[0])
 
 
-def _sizes(
-    several: Sequence[EdgeLengths], chunk: int, longest: tuple[int, int], *, leave: bool = False
-) -> EdgeSizes:
-    def of_side(counts: Sequence[tuple[RowLengths, float]], longest: int) -> RowSizes:
-        return RowSizes(longest, *_most(counts, longest, leave), chunk // PIECE)
-
-    return EdgeSizes(
-        chunk,
-        of_side([(each.by_receiver, each.more) for each in several], longest[0]),
-        of_side([(each.by_sender, each.more) for each in several], longest[1]),
-    )
-
-
-def _most(
-    counts: Sequence[tuple[RowLengths, float]], longest: int | None, leave: bool
-) -> tuple[int, int]:
+def _most(edges: EdgeSet, side: str, longest: int | None) -> tuple[int, int]:
     """The most rows and runs of a part and of a group; `longest` None: rows alone."""
     entries = of_group = 0
-    for each, more in counts:
-        found = each.by_group(each.rows)
-        found = found if longest is None else found + count_runs(each, longest)
-        found = leaving(found) if leave else found
-        entries = max(entries, math.ceil(more * int(found.sum(axis=1).max())))
-        of_group = max(of_group, math.ceil(more * int(found.max())))
+    for each in edges.lengths:
+        counts: RowLengths = getattr(each, side)
+        found = counts.by_group(counts.rows)
+        found = edges.by_part(found if longest is None else found + count_runs(counts, longest))
+        entries = max(entries, math.ceil(each.more * int(found.sum(axis=1).max())))
+        of_group = max(of_group, math.ceil(each.more * int(found.max())))
     return entries, of_group
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
     """Compares the rows of a graph with the room of other shapes."""
     found = {}
-    for name, edges in manifest.edge_sets.items():
-        sizes = edge_sizes(pad_to)[name]
-        for side, prefix in edges.prefixes.items():
-            counts = [(getattr(each, side), each.more) for each in edges.lengths]
-            of_part, of_group = _most(counts, None, edges.leaves)
-            own = sizes.of(prefix)
-            found[f"{prefix}: rows"] = (of_part, own.entries)
-            found[f"{prefix}: rows of a group"] = (of_group, own.of_group)
+    for edges, side, prefix in orientations(manifest.edge_sets.values()):
+        of_part, of_group = _most(edges, side, None)
+        room: RowSizes = getattr(sizes_of(pad_to.edge_sets[edges.name]), side)
+        found[f"{prefix}: rows"] = (of_part, room.entries)
+        found[f"{prefix}: rows of a group"] = (of_group, room.of_group)
     return found
 
 
-def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
+def shapes(listed: Shapes, sets: Iterable[EdgeSet]) -> Shapes:
     """Shapes of the arrays that `arrays` makes, and of listed ones that need room for a chunk."""
     found: Shapes = {}
-    for edges in manifest.edge_sets.values():
-        data = [
-            name
-            for name, field in manifest.fields.items()
-            if field.axis == SLOTS and field.owner == edges.name
-        ]
-        sizes = edge_sizes(manifest)[edges.name]
-        ahead = 0 if edges.chunks is None else 1
-        for side, prefix in edges.prefixes.items():
-            pointers, integer = listed[f"{prefix}/compressed_ptr"]
-            extents = dict.fromkeys(_VISITED, sizes.of(prefix).entries + sizes.chunk)
-            extents |= {"run_ptr": pointers[-1], "heavy_rows": pointers[-1] - 1}
-            extents["position"] = edges.own_rows(side)
-            for field, size in extents.items():
-                found[f"{prefix}/{field}"] = ((*pointers[:-1], size), integer)
-        indices = [f"{prefix}/neighbors" for prefix in edges.prefixes.values()]
-        for name in (*indices, f"{edges.name}/by_sender/edge_ids", *data):
-            if name in listed:
-                shape, dtype = list(listed[name][0]), listed[name][1]
-                shape[ahead] += sizes.chunk
-                found[name] = (tuple(shape), dtype)
+    for edges, side, prefix in orientations(sets):
+        sizes, name = sizes_of(edges), edges.name
+        (*lead, pointers), integer = listed[f"{prefix}/compressed_ptr"]
+        room: RowSizes = getattr(sizes, side)
+        extents = dict.fromkeys(_VISITED, room.entries + sizes.chunk)
+        extents |= {"run_ptr": pointers, "heavy_rows": pointers - 1}
+        extents["position"] = edges.own_rows(side)
+        for field, size in extents.items():
+            found[f"{prefix}/{field}"] = ((*lead, size), integer)
+        if edges.has_values:
+            found[f"{prefix}/ends"] = listed[f"{prefix}/neighbors"]
+            found[f"{name}/by_sender/values"] = listed[f"{name}/values"]
+        data = [x.name for x in edges.fields(listed) if x.axis == SLOTS and x.name in listed]
+        data = data if side == "by_receiver" else []
+        for each in (f"{prefix}/neighbors", f"{prefix}/edge_ids", *data):
+            if each in listed:
+                shape, dtype = list(listed[each][0]), listed[each][1]
+                shape[len(lead)] += sizes.chunk
+                found[each] = (tuple(shape), dtype)
         # The receiver of each slot is used for data of edges, and for all edges of a part.
-        if data or (edges.data is not None and edges.chunks is None):
-            found[f"{edges.name}/receivers"] = found[f"{edges.name}/by_receiver/neighbors"]
+        if data or (side == "by_receiver" and edges.data is not None and edges.chunks is None):
+            found[f"{name}/receivers"] = found[f"{prefix}/neighbors"]
     return found
 
 
-def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
-    """Orders the rows of every group by length, and cuts heavy ones into runs."""
-    sizes = edge_sizes(manifest)
+def arrays(part: Arrays, placed: Shapes, sets: Iterable[EdgeSet]) -> Arrays:
+    """Orders the rows of every group by length, and cuts heavy ones into runs.
+
+    The values of non-zeros are stored in both orders: a permutation at run time takes as long as
+    their sum.
+    """
 
     def make(edges: EdgeSet, side: str, tables: Arrays) -> Arrays:
-        prefix, receivers = edges.prefixes[side], f"{edges.name}/receivers"
-        made = _cut(tables, sizes[edges.name].of(prefix), edges.own_rows(side), prefix)
+        prefix = edges.prefixes[side]
+        made = _cut(tables, getattr(sizes_of(edges), side), edges.own_rows(side), prefix)
         found = {f"{prefix}/{field}": values for field, values in made.items()}
-        if side == "by_receiver" and receivers in placed:
+        ends = f"{prefix}/ends" if edges.has_values else f"{edges.name}/receivers"
+        if ends in placed and (side == "by_receiver" or edges.has_values):
             rows, starts = tables["compressed_rows"], tables["compressed_starts"]
             count = tables["compressed_ptr"][-1]
-            found[receivers] = np.repeat(rows[:count], np.diff(starts[: count + 1]))
+            found[ends] = np.repeat(rows[:count], np.diff(starts[: count + 1]))
+        if edges.has_values and side == "by_sender":
+            columns = part[f"{edges.name}/by_receiver/neighbors"][: len(found[ends])]
+            by_column = counting_argsort(columns, edges.by_sender)
+            found[f"{prefix}/values"] = part[f"{edges.name}/values"][by_column]
         return found
 
-    return by_orientation(part, placed, manifest, make)
+    return by_orientation(part, placed, sets, make)
 
 
 def _cut(tables: Arrays, sizes: RowSizes, num_rows: int, prefix: str) -> Arrays:
