@@ -145,7 +145,7 @@ class ColumnTables:
 
 def column_tables(survey: Survey, manifest: Manifest, request: ColumnRequest) -> ColumnTables:
     """Chooses the number of slices of the features, and orders the edges of every chunk."""
-    graph, parts = survey.graph, survey.num_parts
+    graph, parts = survey.graph, manifest.num_parts
     check_sizes({"the rows of all parts": parts * manifest.node_rows})
     if graph.nodes is None:
         raise ValueError(
@@ -189,7 +189,7 @@ def _bytes_of_nodes(survey: Survey, manifest: Manifest, request: ColumnRequest, 
         return 0
     dtype = nodes.dtype if request.node_dtype is None else request.node_dtype
     width = -(-nodes.shape[1] // groups)
-    return survey.num_parts * manifest.node_rows * width * dtype.itemsize
+    return manifest.num_parts * manifest.node_rows * width * dtype.itemsize
 
 
 def _bytes_of_edges(manifest: Manifest, request: ColumnRequest) -> int:
@@ -208,7 +208,7 @@ def _bytes_of_edges(manifest: Manifest, request: ColumnRequest) -> int:
 def _tables(
     survey: Survey, manifest: Manifest, request: ColumnRequest, groups: int
 ) -> ColumnTables:
-    parts, chunks = survey.num_parts, int(request.chunks)
+    parts, chunks = manifest.num_parts, int(request.chunks)
     step = groups if request.topology == "replicated" else 1
     by_chunk = tuple(
         _by_chunk(survey, manifest.node_rows, range(first, first + step), chunks)

@@ -71,8 +71,6 @@ def tabulate(
     fewest_rows: int = FEWEST_ROWS,
 ) -> PartTables:
     """Orders the edges of every part and finds the shapes that all parts share."""
-    if columns is not None and pad_to is not None:
-        raise ValueError("features that are split by column have shapes of their own: no pad_to")
     found = survey(graph, partition, mode)
     unit = choose_halo_unit([found.extents]) if pad_to is None else pad_to.halo_unit
     if columns is not None:

@@ -68,11 +68,6 @@ class Survey:
     degrees: Mapping[str, np.ndarray]
     extents: Extents
 
-    @property
-    def num_parts(self) -> int:
-        """The number of parts."""
-        return self.order.num_parts
-
     def feature_data(self, part: int) -> Arrays:
         """The arrays of sparse features of a part's nodes, by name."""
         return {} if self.features is None else self.features[part].arrays()
@@ -91,7 +86,7 @@ class Survey:
         nodes = self.graph.nodes
         if not isinstance(nodes, sp.csr_array):
             return None
-        of_parts = map(self.order.nodes_of, range(self.num_parts))
+        of_parts = map(self.order.nodes_of, range(self.order.num_parts))
         return tuple(feature_edges(nodes[some], np.arange(len(some))) for some in of_parts)
 
     @property

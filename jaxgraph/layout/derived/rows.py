@@ -131,16 +131,16 @@ def shapes(listed: Shapes, sets: Iterable[EdgeSet]) -> Shapes:
         extents["position"] = edges.own_rows(side)
         for field, size in extents.items():
             found[f"{prefix}/{field}"] = ((*lead, size), integer)
-        if edges.has_values:
-            found[f"{prefix}/ends"] = listed[f"{prefix}/neighbors"]
-            found[f"{name}/by_sender/values"] = listed[f"{name}/values"]
         data = [x.name for x in edges.fields(listed) if x.axis == SLOTS and x.name in listed]
         data = data if side == "by_receiver" else []
-        for each in (f"{prefix}/neighbors", f"{prefix}/edge_ids", *data):
+        for each in (f"{prefix}/neighbors", f"{prefix}/edge_ids", f"{name}/values", *data):
             if each in listed:
                 shape, dtype = list(listed[each][0]), listed[each][1]
                 shape[len(lead)] += sizes.chunk
                 found[each] = (tuple(shape), dtype)
+        if edges.has_values:
+            found[f"{prefix}/ends"] = found[f"{prefix}/neighbors"]
+            found[f"{name}/by_sender/values"] = found[f"{name}/values"]
         # The receiver of each slot is used for data of edges, and for all edges of a part.
         if data or (side == "by_receiver" and edges.data is not None and edges.chunks is None):
             found[f"{name}/receivers"] = found[f"{prefix}/neighbors"]
