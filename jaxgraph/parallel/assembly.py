@@ -147,7 +147,9 @@ def _column_topology(
     assert manifest.columns is not None
     edges = manifest.edge_sets[COLUMNS]
     held = [x.name for x in dataclasses.fields(NodeTable) if not x.metadata.get("static")]
-    table = {name: arrays.get(f"{COLUMNS}/{_ARRAYS.get(name, name)}") for name in held}
+    table: dict[str, Any] = {
+        name: arrays.get(f"{COLUMNS}/{_ARRAYS.get(name, name)}") for name in held
+    }
     data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
     return ColumnTopology(
         nodes=NodeTable(**table, has_padding=True, implementation=implementation),
