@@ -1,9 +1,11 @@
-"""The file of a log of training: a line of JSON for each epoch."""
+"""The file of a log of training: a line of JSON for each epoch, and values that JSON can hold."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +87,18 @@ def _drop_unfinished_line(path: Path) -> None:
         tail = file.read()
         if not tail.endswith(b"\n"):
             file.truncate(start + tail.rfind(b"\n") + 1)
+
+
+def plain(value: Any) -> Any:
+    """Makes a value one of JSON: numbers and arrays become plain, NaN and infinity null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item) for item in value]
+    return value

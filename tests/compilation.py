@@ -1,8 +1,11 @@
 """XLA's optimisation in tests: little of it, except where a test checks XLA's choices."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import jax
+from jax.extend import core
 
 # Later versions have no other emitters, and XLA ends the process at an unknown flag.
 _CHOOSES_EMITTERS = jax.__version_info__ < (0, 11)
@@ -28,3 +31,14 @@ def compile_quickly() -> None:
         # A backend reads the flags once, when it starts; child processes would inherit them.
         jax.devices()
         del os.environ["XLA_FLAGS"]
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """All operations of a traced program, nested ones included."""
+    for equation in jaxpr.eqns:
+        yield equation
+        values = list(equation.params.values())
+        for value in jax.tree.leaves(values, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            inner = value.jaxpr if isinstance(value, core.ClosedJaxpr) else value
+            if hasattr(inner, "eqns"):
+                yield from equations(inner)

@@ -10,7 +10,7 @@ import typer
 import yaml
 
 from jaxgraph.cli.main import app
-from jaxgraph.cli.train_options import check_address
+from jaxgraph.cli.options import check_address
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "examples" / "cluster"

@@ -8,8 +8,11 @@ import pytest
 from flax import nnx
 
 import jaxgraph as jg
+from tests.oracles import edge_ops
+from tests.oracles.functions import sigmoid
 from tests.strategies import random_edges
 from tests.tolerance import assert_close
+from tests.training import oracle_edges
 
 NODES, EDGES, INS, OUTS, TYPES = 37, 260, 6, 5, 3
 
@@ -41,14 +44,8 @@ def dense(x):
     return np.asarray(x, np.float64)
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
 def summed(messages, graph):
-    total = np.zeros((NODES, messages.shape[1]))
-    np.add.at(total, graph.receivers, messages)
-    return total
+    return oracle_edges(graph).sum_by_receiver(messages)
 
 
 def gated(layer, graph, x):
@@ -202,14 +199,7 @@ def test_accumulators(graph, accumulator):
         lambda edge: edge.sender[:, :2] * edge.data, lambda x, a: a, accumulator, data="edges"
     )
     messages = dense(graph.nodes[graph.senders, :2] * graph.edges)
-    count = np.bincount(graph.receivers, minlength=NODES)[:, None]
-    if accumulator in ("sum", "mean"):
-        expected = summed(messages, graph)
-        expected = expected if accumulator == "sum" else expected / np.maximum(count, 1)
-    else:
-        best = np.full((NODES, 2), -np.inf if accumulator == "max" else np.inf)
-        getattr(np, f"{accumulator}imum").at(best, graph.receivers, messages)
-        expected = np.where(count > 0, best, 0)
+    expected = edge_ops.reduce_messages(oracle_edges(graph), messages, accumulator)
     assert_close(layer(graph, graph.nodes), expected, reduction_length=EDGES)
 
 
@@ -220,9 +210,8 @@ def test_softmax(graph):
         "softmax",
     )
     x = dense(graph.nodes)
-    weights = np.exp((x[graph.senders] * x[graph.receivers]).sum(1))[:, None]
-    total = summed(weights, graph)
-    expected = summed(weights * x[graph.senders], graph) / np.where(total > 0, total, 1)
+    logits = (x[graph.senders] * x[graph.receivers]).sum(1)[:, None]
+    expected = edge_ops.attend(oracle_edges(graph), logits, x[:, None])[:, 0]
     assert_close(attention(graph, graph.nodes), expected, reduction_length=EDGES)
 
 
@@ -240,27 +229,34 @@ def test_training(graph):
     assert "element-wise" in str(report)
 
 
-def edge_of(function, graph, **options):
-    return jg.saga.layer(function, lambda x, a: a, **options)(graph, graph.nodes)
+def first(edge):
+    return edge.sender
 
 
-def test_errors_name_the_stage(graph):
-    with pytest.raises(ValueError, match=r"^Gather: .*needs a bound"):
-        jg.saga.layer(lambda edge: edge.sender, lambda x, a: a, "concatenate")
-    with pytest.raises(ValueError, match=r"^Gather: .*expected one of sum"):
-        jg.saga.layer(lambda edge: edge.sender, lambda x, a: a, "median")
+def same(x, accumulated):
+    return accumulated
+
+
+WRONG = [
+    ((first, same, "concatenate"), {}, r"^Gather: .*needs a bound"),
+    ((first, same, "median"), {}, r"^Gather: .*expected one of sum"),
+    ((3, same), {}, r"^ApplyEdge: got an? int; expected a function"),
+    ((lambda e: e.sender - e.sender.mean(0), same), {}, r"^ApplyEdge: .*combines edges of a chunk"),
+    ((first, same, "softmax"), {}, r"^Gather: .*reduce='softmax'"),
+    ((first, same), {"data": "length"}, r"^Scatter: .* reads 'length' .* edge_type, edge_rank"),
+    ((first, lambda x, a: a.sum(0)), {}, r"^ApplyVertex: returned .*for each of the 37 rows"),
+]
+
+
+@pytest.mark.parametrize(("stages", "options", "message"), WRONG)
+def test_errors_name_the_stage(graph, stages, options, message):
+    with pytest.raises(ValueError, match=message):
+        jg.saga.layer(*stages, **options)(graph, graph.nodes)
+
+
+def test_errors_of_sums_and_bounds(graph):
     with pytest.raises(ValueError, match=r"^Gather: Concatenation\(bound=0\)"):
         jg.saga.Concatenation(0)
-    with pytest.raises(ValueError, match=r"^ApplyEdge: got an? int; expected a function"):
-        jg.saga.layer(3, lambda x, a: a)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"^ApplyEdge: .*combines edges of a chunk"):
-        edge_of(lambda edge: edge.sender - edge.sender.mean(0), graph)
-    with pytest.raises(ValueError, match=r"^Gather: .*reduce='softmax'"):
-        edge_of(lambda edge: edge.sender, graph, accumulator="softmax")
-    with pytest.raises(ValueError, match=r"^Scatter: .* reads 'length' .* edge_type, edge_rank"):
-        edge_of(lambda edge: edge.sender, graph, data="length")
-    with pytest.raises(ValueError, match=r"^ApplyVertex: returned .*a row for each of the 37 rows"):
-        jg.saga.layer(lambda edge: edge.sender, lambda x, a: a.sum(0))(graph, graph.nodes)
     mismatched = jg.saga.layer(lambda edge: edge.sender, lambda x, a: a @ np.ones((3, 3)))
     with pytest.raises(TypeError) as caught:
         mismatched(graph, graph.nodes)

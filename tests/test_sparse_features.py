@@ -33,7 +33,7 @@ from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.part_alone import part_alone
 from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.partition import Partition, partition
-from jaxgraph.train.aggregates import aggregate_once
+from jaxgraph.train.aggregates import with_aggregates
 from pallas_kernels.teams import Launch
 from tests.law.passes import check, sparse_features
 from tests.oracles.models import Model
@@ -226,8 +226,7 @@ def test_other_misuse() -> None:
     with pytest.raises(ValueError, match=r"got shape \[3, 3\]; expected \[120, any\]"):
         linear(graph, sp.eye_array(3), jnp.eye(3))
     model = nn.GCN(WIDE, 4, 3, rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="sparse features, whose aggregate would be dense"):
-        aggregate_once(model, sharded)
+    assert with_aggregates(model, (sharded,), 1000) == (sharded,)
 
 
 @pytest.mark.slow

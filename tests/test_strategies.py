@@ -2,23 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxgraph import Graph
-from tests.strategies import SMALL_GRAPHS, assignments, graphs, skewed_assignment, small_graphs
-
-
-def check_complete(graph: Graph):
-    assert graph.nodes is not None and graph.nodes.shape == (graph.num_nodes, graph.num_features)
-    assert graph.labels is not None and graph.labels.min() >= 0
-    masks = [m for m in (graph.train_mask, graph.val_mask, graph.test_mask) if m is not None]
-    assert len(masks) == min(3, graph.num_nodes)
-    assert all(mask.any() for mask in masks)
-    assert np.sum(masks, axis=0).max() == 1
-
-
-def test_small_graphs_are_complete_and_named_apart():
-    for graph in SMALL_GRAPHS:
-        check_complete(graph)
-    assert len({graph.name for graph in SMALL_GRAPHS}) == len(SMALL_GRAPHS)
+from tests.strategies import SMALL_GRAPHS, skewed_assignment, small_graphs
 
 
 def test_small_graphs_hold_what_their_names_say():
@@ -42,20 +26,8 @@ def test_edge_data_changes_nothing_else():
         assert rich.edge_weight is not None and rich.edge_weight.shape == (plain.num_edges,)
 
 
-@given(graphs())
-def test_random_graphs_are_complete(graph: Graph):
-    check_complete(graph)
-
-
 @given(st.integers(1, 70), st.integers(1, 9))
 def test_skewed_assignment_leaves_part_zero_empty(num_nodes: int, num_parts: int):
     assignment = skewed_assignment(num_nodes, num_parts)
     assert assignment.shape == (num_nodes,) and assignment.max() < num_parts
     assert (0 in assignment) == (num_parts == 1)
-
-
-@given(st.data(), st.integers(1, 30), st.integers(1, 8))
-def test_assignments_are_in_range(data: st.DataObject, num_nodes: int, num_parts: int):
-    assignment = data.draw(assignments(num_nodes, num_parts))
-    assert assignment.shape == (num_nodes,) and assignment.dtype == np.int32
-    assert assignment.min() >= 0 and assignment.max() < num_parts

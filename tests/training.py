@@ -19,6 +19,7 @@ from jaxgraph.partition import partition
 from tests.oracles import losses, models
 from tests.oracles.edges import Edges
 from tests.oracles.models import AGGREGATORS, DELTA, LayerParams
+from tests.oracles.tape import differentiate
 from tests.strategies import NUM_CLASSES, NUM_FEATURES, complete, random_edges
 from tests.tolerance import relative_error
 
@@ -240,19 +241,24 @@ def oracle_pass(
     """The same by the oracle, in float64."""
     # The library has one rate for features and attention.
     model = replace(model, attention_dropout=model.dropout if model.conv in models.ATTENTION else 0)
-    result = models.forward(
-        model,
-        params,
-        oracle_edges(graph),
-        np.asarray(graph.nodes, np.float64),
-        seeds=layer_seeds(len(params)) if train else None,
-        statistics=models.init_statistics(params) if model.norm == "batch" else (),
-        train=train,
-    )
-    assert graph.labels is not None and graph.train_mask is not None
-    loss, backward = losses.softmax_cross_entropy(result.logits, graph.labels, graph.train_mask)
-    _, gradients = result.backward(backward())
-    return Pass(loss, gradients, result.statistics)
+    labels, mask = np.asarray(graph.labels), np.asarray(graph.train_mask)
+    statistics: list[Any] = []
+
+    def loss(params: Any) -> Any:
+        logits, new = models.forward(
+            model,
+            params,
+            oracle_edges(graph),
+            np.asarray(graph.nodes, np.float64),
+            seeds=layer_seeds(len(params)) if train else None,
+            statistics=models.init_statistics(params) if model.norm == "batch" else (),
+            train=train,
+        )
+        statistics.extend(new)
+        return losses.mean_cross_entropy(logits, labels, mask)
+
+    value, backward = differentiate(loss, list(params))
+    return Pass(float(value), backward(1.0)[0], statistics)
 
 
 def gradient_errors(actual: Pass, expected: Pass) -> dict[str, float]:

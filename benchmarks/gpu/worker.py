@@ -15,7 +15,7 @@ from benchmarks.gpu.checks import check
 from benchmarks.gpu.graphs import Placed, make_graph, place
 from benchmarks.gpu.plan import TASKS, Check, Task
 from benchmarks.gpu.timing import REHEARSAL, Pace, Row, measure, reason
-from jaxgraph.ops.core.choice import usable_implementation
+from jaxgraph.ops.usable import usable_implementation
 
 
 class Session:

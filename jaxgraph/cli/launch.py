@@ -13,8 +13,9 @@ import typer
 from jaxgraph.cli.command import REQUIRED, Options, of_process
 from jaxgraph.cli.display import drop_output
 from jaxgraph.cli.options import STEP_TIMEOUT
+from jaxgraph.launch.child import Command
 from jaxgraph.launch.scheduler import scheduled
-from jaxgraph.launch.supervisor import Command, supervise
+from jaxgraph.launch.supervisor import supervise
 
 # Without the folder in which the command was given on the path of imports.
 _PROGRAM = ("-P", "-m", "jaxgraph", "train")

@@ -8,11 +8,11 @@ import jaxgraph
 from jaxgraph.cli.command import Options, command_of
 from jaxgraph.cli.info import InfoOptions, run_catalogue, run_info
 from jaxgraph.cli.launch import LaunchOptions, run_launch
+from jaxgraph.cli.options import TrainOptions
 from jaxgraph.cli.partition import PartitionOptions, run_partition
 from jaxgraph.cli.plan import PlanOptions, run_plan
 from jaxgraph.cli.plot import PlotOptions, run_plot
 from jaxgraph.cli.train import run_train
-from jaxgraph.cli.train_options import TrainOptions
 
 _COMMANDS = {
     "train": (TrainOptions, run_train),

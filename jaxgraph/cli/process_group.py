@@ -6,19 +6,22 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from jaxgraph.cli.display import drop_output
-from jaxgraph.cli.train_options import ProcessOptions
+from jaxgraph.cli.options import ProcessOptions
 from jaxgraph.launch.heartbeat import Heartbeat
 from jaxgraph.launch.scheduler import BY_HAND, Scheduled, scheduled
 from jaxgraph.launch.signals import say
 
 _SHUTDOWN_SECONDS = 3600
 """Process 0 writes results while the others wait for it to end."""
+_LAST_SECONDS = 2.0
+"""Process 0 waits so long after a failure, since the others fail alike."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,13 @@ def joined(options: ProcessOptions) -> Iterator[ProcessGroup]:
         if not group.is_first:
             drop_output()
     heartbeat.enter("read")
-    yield group
+    try:
+        yield group
+    except Exception:
+        if group.is_first and group.count > 1:
+            # When the first process ends, jax aborts the others, which may still read why.
+            time.sleep(_LAST_SECONDS)
+        raise
     heartbeat.enter("end")
 
 

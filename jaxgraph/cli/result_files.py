@@ -3,13 +3,13 @@
 import csv
 import io
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxgraph.run_log import plain
 from jaxgraph.written_file import write_atomically
 
 _NODES_AT_A_TIME = 1 << 16
@@ -47,18 +47,4 @@ def _rows(
 
 def write_json(path: Path, value: Any) -> None:
     """Writes a value as JSON; NumPy numbers and arrays become plain ones, NaN and infinity null."""
-    write_atomically(path, json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    return value
+    write_atomically(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")

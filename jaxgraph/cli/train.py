@@ -13,11 +13,11 @@ from jaxgraph.cli.devices import mesh_of, start_share
 from jaxgraph.cli.display import EpochBar, Output, two_columns
 from jaxgraph.cli.graphs import graph_summary, load_graph
 from jaxgraph.cli.info import versions
+from jaxgraph.cli.options import SETTLED, ProcessOptions, TrainOptions
 from jaxgraph.cli.process_group import ProcessGroup, joined
 from jaxgraph.cli.recipes import Recipe, build_model, chosen_recipe, optimizer_of, prepared
 from jaxgraph.cli.result_files import write_json, write_predictions
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
-from jaxgraph.cli.train_options import SETTLED, ProcessOptions, TrainOptions
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import GraphFacts, facts_of
 from jaxgraph.launch.signals import Signals, end_at_once, say

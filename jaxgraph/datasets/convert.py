@@ -117,16 +117,9 @@ def from_networkx(
     )
     of_nodes = [(f"node {node!r}", graph.nodes[node]) for node in order]
     of_edges = [(f"edge ({u!r}, {v!r})", data) for u, v, data in edges]
-    read = {
-        name: _attribute_array(name, value, of_nodes)
-        for name, value in fields.items()
-        if name in _NODE_FIELDS and _is_named(value)
-    }
-    on_edges = {
-        name: _attribute_array(name, value, of_edges)
-        for name, value in fields.items()
-        if name in _EDGE_FIELDS and _is_named(value)
-    }
+    named = {name: value for name, value in fields.items() if _is_named(value)}
+    read = {x: _attribute_array(x, named[x], of_nodes) for x in _NODE_FIELDS if x in named}
+    on_edges = {x: _attribute_array(x, named[x], of_edges) for x in _EDGE_FIELDS if x in named}
     if weight is not None:
         on_edges["edge_weight"] = _attribute_array("weight", weight, of_edges)
     read |= {name: np.concatenate([value, value[mirrored]]) for name, value in on_edges.items()}

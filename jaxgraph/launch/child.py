@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import IO
 
 from jaxgraph.launch.heartbeat import PHASES, Sign, sign_of
@@ -26,31 +27,42 @@ _LONGEST_LINE = 1 << 16
 _READ = 1 << 16
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command to start.
+
+    Args:
+        name: The number of the process in the run, as text.
+        arguments: The command; its process gives signs of life by `Heartbeat`, on the socket that
+            the last two arguments, `--heartbeat-fd N`, name.
+        environment: Variables that it gets where this process has none of the name.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 class Child:
     """A process in a session of its own, with its output as lines under its name.
 
     Lines of Gloo and of XLA about connections and signals, which say nothing new, are left out.
 
     Args:
-        name: Its number in the run, as text.
-        arguments: The command; `--heartbeat-fd N` is appended.
+        command: The command.
         write: Shows a line of its output.
-        environment: Variables that it gets where this process has none of the name.
 
     Raises:
         OSError: It could not be started.
     """
 
-    def __init__(
-        self, name: str, arguments: Sequence[str], write: Write, environment: Mapping[str, str]
-    ) -> None:
-        self.name = name
-        self._write = write
+    def __init__(self, command: Command, write: Write) -> None:
+        self.name, self._write = command.name, write
         self._link, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [*arguments, "--heartbeat-fd", str(theirs.fileno())],
-                env={**environment, **os.environ},
+                [*command.arguments, "--heartbeat-fd", str(theirs.fileno())],
+                env={**command.environment, **os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -4,11 +4,11 @@ import selectors
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from jaxgraph.launch.child import Child, Write
+from jaxgraph.launch.child import Child, Command, Write
 from jaxgraph.launch.heartbeat import COUNTED
 from jaxgraph.launch.signals import Signals, name_of
 from jaxgraph.launch.watchdog import place_text, stuck
@@ -25,22 +25,6 @@ _LAST_SECONDS = 10.0
 """After the first process has ended at a signal, for the others."""
 _PAUSE_SECONDS = 2.0
 """Before a new start, in which supervisors of other hosts notice the death, too."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command to start.
-
-    Args:
-        name: The number of the process in the run, as text.
-        arguments: The command; its process gives signs of life by `Heartbeat`, on the socket that
-            the last two arguments, `--heartbeat-fd N`, name.
-        environment: Variables that it gets where this process has none of the name.
-    """
-
-    name: str
-    arguments: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,7 +74,7 @@ def _run(
     children: list[Child] = []
     try:
         children.extend(  # One by one, so that those that have started end if one cannot start.
-            Child(each.name, each.arguments, write, each.environment) for each in commands
+            Child(each, write) for each in commands
         )
         return _watch(children, received, step_timeout)
     finally:

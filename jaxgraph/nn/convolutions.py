@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.layers.aggregated import Features, FirstAggregation
@@ -21,18 +21,17 @@ from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_
 from jaxgraph.layers.attention import gat_stages, gatv2_stages
 from jaxgraph.layers.convolutions import check_reduction
 from jaxgraph.layers.dense import check_rate
-from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.nn import parameters
-from jaxgraph.nn.module import Module
+from jaxgraph.nn.module import Params, SizedModule
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.conv_stages import ConvStages
-from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
 
-class GCNConv(Module):
+@dataclass(eq=False, repr=False, kw_only=True)
+class GCNConv(SizedModule):
     """y_i = sum_{j -> i} w_ij (x_j W) / sqrt(d_j d_i) + b, see `jaxgraph.layers.gcn_conv`.
 
     Args:
@@ -48,23 +47,12 @@ class GCNConv(Module):
       Kipf and Welling, "Semi-supervised classification with graph convolutional networks", 2017.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        add_self_loops: bool = True,
-        use_bias: bool = True,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(in_features=in_features, out_features=out_features)
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.kernel = parameters.kernel(rngs, in_features, out_features, param_dtype)
-        if use_bias:
-            self.bias = parameters.zeros(out_features, param_dtype)
-        self.add_self_loops = add_self_loops
+    add_self_loops: bool = True
+
+    def _make(self, rngs: nnx.Rngs) -> None:
+        self.kernel = self._kernel(rngs, self.in_features, self.out_features)
+        if self.use_bias:
+            self.bias = self._zeros(self.out_features)
 
     @property
     def first_aggregation(self) -> FirstAggregation:
@@ -72,21 +60,14 @@ class GCNConv(Module):
         aggregation = SymmetricSum(self.add_self_loops)
         return first_aggregation(aggregation, self.kernel.get_value())
 
-    def __call__(
-        self,
-        shard: Graph | Shard,
-        x: Features,
-        *,
-        key: jax.Array | None = None,
-        train: bool = False,
+    def _compute(
+        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
     ) -> jax.Array:
-        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        shard, x = on_device(shard, x)
-        params, x = parameters.values(self), parameters.in_dtype(x, self.dtype)
         return layers.gcn_conv(params, shard, x, add_self_loops=self.add_self_loops)
 
 
-class SAGEConv(Module):
+@dataclass(eq=False, repr=False, kw_only=True)
+class SAGEConv(SizedModule):
     """y_i = x_i W_self + reduce_{j -> i}(w_ij x_j) W_neighbor + b, see `jaxgraph.layers.sage_conv`.
 
     Args:
@@ -105,27 +86,15 @@ class SAGEConv(Module):
       Hamilton et al., "Inductive representation learning on large graphs", 2017.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        reduce: str = "mean",
-        use_bias: bool = True,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(in_features=in_features, out_features=out_features)
-        check_reduction(reduce)
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.self_kernel = parameters.fan_in_kernel(rngs, in_features, out_features, param_dtype)
-        self.neighbor_kernel = parameters.fan_in_kernel(
-            rngs, in_features, out_features, param_dtype
-        )
-        if use_bias:
-            self.bias = parameters.zeros(out_features, param_dtype)
-        self.reduce = reduce
+    reduce: str = "mean"
+
+    def _make(self, rngs: nnx.Rngs) -> None:
+        check_reduction(self.reduce)
+        shape = (rngs, self.in_features, self.out_features, self.param_dtype)
+        self.self_kernel = parameters.fan_in_kernel(*shape)
+        self.neighbor_kernel = parameters.fan_in_kernel(*shape)
+        if self.use_bias:
+            self.bias = self._zeros(self.out_features)
 
     @property
     def first_aggregation(self) -> FirstAggregation:
@@ -134,83 +103,45 @@ class SAGEConv(Module):
         found = first_aggregation(aggregation, self.neighbor_kernel.get_value())
         return dataclasses.replace(found, is_joined_with_features=True)
 
-    def __call__(
-        self,
-        shard: Graph | Shard,
-        x: Features,
-        *,
-        key: jax.Array | None = None,
-        train: bool = False,
+    def _compute(
+        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
     ) -> jax.Array:
-        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        shard, x = on_device(shard, x)
-        x = parameters.in_dtype(x, self.dtype)
-        return layers.sage_conv(parameters.values(self), shard, x, reduce=self.reduce)
+        return layers.sage_conv(params, shard, x, reduce=self.reduce)
 
 
-class _AttentionConv(Module):
+@dataclass(eq=False, repr=False, kw_only=True)
+class _AttentionConv(SizedModule):
     """The shared code of GATConv and GATv2Conv, without parameters and score."""
 
     _layer: ClassVar[Callable[..., jax.Array]]
     _stages: ClassVar[Callable[..., ConvStages]]
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        num_heads: int = 1,
-        edge_features: int | None = None,
-        concat: bool = True,
-        negative_slope: float = 0.2,
-        dropout: float = 0.0,
-        add_self_loops: bool = True,
-        use_bias: bool = True,
-        use_output_bias: bool | None = None,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(
-            in_features=in_features, out_features=out_features, num_heads=num_heads
-        )
-        check_rate(dropout)
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self._make_score(in_features, out_features, num_heads, use_bias, param_dtype, rngs)
-        # The backward recomputes no features for messages that read edges.
-        self.mapped_features = None if edge_features else num_heads * out_features
-        if edge_features is not None:
-            parameters.check_sizes(edge_features=edge_features)
-            self._make_edge_score(edge_features, out_features, num_heads, param_dtype, rngs)
-        if _has_output_bias(use_bias, use_output_bias):
-            width = num_heads * out_features if concat else out_features
-            self.bias = parameters.zeros(width, param_dtype)
-        self.concat = concat
-        self.negative_slope = negative_slope
-        self.dropout = dropout
-        self.add_self_loops = add_self_loops
+    num_heads: int = 1
+    edge_features: int | None = None
+    concat: bool = True
+    negative_slope: float = 0.2
+    dropout: float = 0.0
+    add_self_loops: bool = True
+    use_output_bias: bool | None = None
 
-    def _make_score(
-        self,
-        in_features: int,
-        out_features: int,
-        num_heads: int,
-        use_bias: bool,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ) -> None:
+    def _make(self, rngs: nnx.Rngs) -> None:
+        parameters.check_sizes(num_heads=self.num_heads)
+        check_rate(self.dropout)
+        width = self.num_heads * self.out_features
+        self._make_score(width, rngs)
+        # The backward recomputes no features for messages that read edges.
+        self.mapped_features = None if self.edge_features else width
+        if self.edge_features is not None:
+            parameters.check_sizes(edge_features=self.edge_features)
+            self._make_edge_score(self.edge_features, width, rngs)
+        if has_output_bias(self.use_bias, self.use_output_bias):
+            self.bias = self._zeros(width if self.concat else self.out_features)
+
+    def _make_score(self, width: int, rngs: nnx.Rngs) -> None:
         raise NotImplementedError
 
-    def _make_edge_score(
-        self,
-        edge_features: int,
-        out_features: int,
-        num_heads: int,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ) -> None:
-        width = num_heads * out_features
-        self.edge_kernel = parameters.kernel(rngs, edge_features, width, param_dtype)
+    def _make_edge_score(self, edge_features: int, width: int, rngs: nnx.Rngs) -> None:
+        self.edge_kernel = self._kernel(rngs, edge_features, width)
 
     def attention_weights(self, shard: Graph | Shard, x: Features) -> jax.Array:
         """Computes the coefficients alpha_ij of all edges, without dropout."""
@@ -221,25 +152,13 @@ class _AttentionConv(Module):
         x = parameters.in_dtype(x, self.dtype)
         return layers.attention_weights(stages, params, shard, x)
 
-    def __call__(
-        self,
-        shard: Graph | Shard,
-        x: Features | DerivedFeatures,
-        *,
-        key: jax.Array | None = None,
-        train: bool = False,
+    def _compute(
+        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
     ) -> jax.Array:
-        """Returns y [rows, heads * out_features], or [rows, out_features] without `concat`.
-
-        x is float [rows, in_features], or this device's columns of all nodes.
-        """
-        shard, x = on_device(shard, x)
         return type(self)._layer(
-            parameters.values(self),
+            params,
             shard,
-            _derived_in_dtype(x, self.dtype)
-            if isinstance(x, DerivedFeatures)
-            else parameters.in_dtype(x, self.dtype),
+            x,
             concat=self.concat,
             negative_slope=self.negative_slope,
             add_self_loops=self.add_self_loops,
@@ -248,6 +167,7 @@ class _AttentionConv(Module):
         )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GATConv(_AttentionConv):
     """y_i = sum_{j -> i} softmax_j(leaky_relu(<a_s, z_j> + <a_r, z_i>)) z_j + b,  z = x W
 
@@ -275,32 +195,17 @@ class GATConv(_AttentionConv):
     _layer = staticmethod(layers.gat_conv)
     _stages = staticmethod(gat_stages)
 
-    def _make_score(
-        self,
-        in_features: int,
-        out_features: int,
-        num_heads: int,
-        use_bias: bool,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ) -> None:
-        vector = (rngs, num_heads, out_features, param_dtype)
-        self.kernel = parameters.kernel(rngs, in_features, num_heads * out_features, param_dtype)
-        self.attention_sender = parameters.kernel(*vector)
-        self.attention_receiver = parameters.kernel(*vector)
+    def _make_score(self, width: int, rngs: nnx.Rngs) -> None:
+        self.kernel = self._kernel(rngs, self.in_features, width)
+        self.attention_sender = self._kernel(rngs, self.num_heads, self.out_features)
+        self.attention_receiver = self._kernel(rngs, self.num_heads, self.out_features)
 
-    def _make_edge_score(
-        self,
-        edge_features: int,
-        out_features: int,
-        num_heads: int,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ) -> None:
-        super()._make_edge_score(edge_features, out_features, num_heads, param_dtype, rngs)
-        self.attention_edge = parameters.kernel(rngs, num_heads, out_features, param_dtype)
+    def _make_edge_score(self, edge_features: int, width: int, rngs: nnx.Rngs) -> None:
+        super()._make_edge_score(edge_features, width, rngs)
+        self.attention_edge = self._kernel(rngs, self.num_heads, self.out_features)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GATv2Conv(_AttentionConv):
     """y_i = sum_{j -> i} softmax_j(<a, leaky_relu(s_j + r_i)>) s_j + b
 
@@ -328,25 +233,17 @@ class GATv2Conv(_AttentionConv):
     _layer = staticmethod(layers.gatv2_conv)
     _stages = staticmethod(gatv2_stages)
 
-    def _make_score(
-        self,
-        in_features: int,
-        out_features: int,
-        num_heads: int,
-        use_bias: bool,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ) -> None:
-        width = num_heads * out_features
-        self.sender_kernel = parameters.kernel(rngs, in_features, width, param_dtype)
-        self.receiver_kernel = parameters.kernel(rngs, in_features, width, param_dtype)
-        self.attention = parameters.kernel(rngs, num_heads, out_features, param_dtype)
-        if use_bias:
-            self.sender_bias = parameters.zeros(width, param_dtype)
-            self.receiver_bias = parameters.zeros(width, param_dtype)
+    def _make_score(self, width: int, rngs: nnx.Rngs) -> None:
+        self.sender_kernel = self._kernel(rngs, self.in_features, width)
+        self.receiver_kernel = self._kernel(rngs, self.in_features, width)
+        self.attention = self._kernel(rngs, self.num_heads, self.out_features)
+        if self.use_bias:
+            self.sender_bias = self._zeros(width)
+            self.receiver_bias = self._zeros(width)
 
 
-class GINConv(Module):
+@dataclass(eq=False, repr=False, kw_only=True)
+class GINConv(SizedModule):
     """y_i = relu(((1 + eps) x_i + sum_{j -> i} w_ij x_j) W_1 + b_1) W_2 + b_2
 
     See `jaxgraph.layers.gin_conv`; eps is learned.
@@ -366,31 +263,21 @@ class GINConv(Module):
       Xu et al., "How powerful are graph neural networks?", 2019.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        hidden_features: int | None = None,
-        eps: float = 0.0,
-        use_bias: bool = True,
-        use_output_bias: bool | None = None,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        hidden = out_features if hidden_features is None else hidden_features
-        parameters.check_sizes(
-            in_features=in_features, out_features=out_features, hidden_features=hidden
-        )
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.eps = nnx.Param(jnp.asarray(eps, param_dtype))
-        self.first_kernel = parameters.kernel(rngs, in_features, hidden, param_dtype)
-        self.second_kernel = parameters.kernel(rngs, hidden, out_features, param_dtype)
-        if use_bias:
-            self.first_bias = parameters.zeros(hidden, param_dtype)
-        if _has_output_bias(use_bias, use_output_bias):
-            self.second_bias = parameters.zeros(out_features, param_dtype)
+    hidden_features: int | None = None
+    eps: Any = 0.0
+    use_output_bias: bool | None = None
+
+    def _make(self, rngs: nnx.Rngs) -> None:
+        hidden = self.out_features if self.hidden_features is None else self.hidden_features
+        parameters.check_sizes(hidden_features=hidden)
+        # The field holds the number until here: `nnx.data` makes it one of the parameters.
+        self.eps = nnx.data(nnx.Param(jnp.asarray(self.eps, self.param_dtype)))
+        self.first_kernel = self._kernel(rngs, self.in_features, hidden)
+        self.second_kernel = self._kernel(rngs, hidden, self.out_features)
+        if self.use_bias:
+            self.first_bias = self._zeros(hidden)
+        if has_output_bias(self.use_bias, self.use_output_bias):
+            self.second_bias = self._zeros(self.out_features)
 
     @property
     def first_aggregation(self) -> FirstAggregation | None:
@@ -405,19 +292,13 @@ class GINConv(Module):
         found = first_aggregation(NeighborReduction("sum"), kernel)
         return dataclasses.replace(found, is_followed_by_maps=False)
 
-    def __call__(
-        self,
-        shard: Graph | Shard,
-        x: Features,
-        *,
-        key: jax.Array | None = None,
-        train: bool = False,
+    def _compute(
+        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
     ) -> jax.Array:
-        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        shard, x = on_device(shard, x)
-        return layers.gin_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
+        return layers.gin_conv(params, shard, x)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GINEConv(GINConv):
     """y_i = relu(((1 + eps) x_i + sum_{j -> i} relu(x_j + e_ij W_e + b_e)) W_1 + b_1) W_2 + b_2
 
@@ -434,48 +315,25 @@ class GINEConv(GINConv):
       Hu et al., "Strategies for pre-training graph neural networks", 2020.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        edge_features: int,
-        use_bias: bool = True,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-        **options: Any,
-    ) -> None:
-        shared: dict[str, Any] = {"param_dtype": param_dtype, "rngs": rngs}
-        super().__init__(in_features, out_features, use_bias=use_bias, **shared, **options)
-        parameters.check_sizes(edge_features=edge_features)
-        self.edge_kernel = parameters.kernel(rngs, edge_features, in_features, param_dtype)
-        if use_bias:
-            self.edge_bias = parameters.zeros(in_features, param_dtype)
+    edge_features: int
+
+    def _make(self, rngs: nnx.Rngs) -> None:
+        super()._make(rngs)
+        parameters.check_sizes(edge_features=self.edge_features)
+        self.edge_kernel = self._kernel(rngs, self.edge_features, self.in_features)
+        if self.use_bias:
+            self.edge_bias = self._zeros(self.in_features)
 
     @property
     def first_aggregation(self) -> None:
         """None: messages have parameters."""
         return None
 
-    def __call__(
-        self,
-        shard: Graph | Shard,
-        x: Features,
-        *,
-        key: jax.Array | None = None,
-        train: bool = False,
+    def _compute(
+        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
     ) -> jax.Array:
-        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        shard, x = on_device(shard, x)
-        return layers.gine_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
+        return layers.gine_conv(params, shard, x)
 
 
-def _derived_in_dtype(x: DerivedFeatures, dtype: DTypeLike | None) -> DerivedFeatures:
-    def function(shard: Shard, *arguments: Any) -> Features:
-        return parameters.in_dtype(x.function(shard, *arguments), dtype)
-
-    return x if dtype is None else dataclasses.replace(x, function=function)
-
-
-def _has_output_bias(use_bias: bool, use_output_bias: bool | None) -> bool:
+def has_output_bias(use_bias: bool, use_output_bias: bool | None) -> bool:
     return use_bias if use_output_bias is None else use_output_bias

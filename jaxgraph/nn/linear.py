@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
-from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.layers.aggregated import Features
 from jaxgraph.nn import parameters
-from jaxgraph.nn.module import Module
+from jaxgraph.nn.module import SizedModule
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
 
-class Linear(Module):
+@dataclass(eq=False, repr=False)
+class Linear(SizedModule):
     """y = x W + b
 
     W is one logical parameter [in_features, out_features], for x as rows of nodes and for x split
@@ -35,21 +35,12 @@ class Linear(Module):
       rngs: source of the initial W (Glorot uniform); b starts at 0.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        use_bias: bool = True,
-        *,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(in_features=in_features, out_features=out_features)
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.kernel = parameters.kernel(rngs, in_features, out_features, param_dtype)
-        if use_bias:
-            self.bias = parameters.zeros(out_features, param_dtype)
+    use_bias: bool = True
+
+    def _make(self, rngs: nnx.Rngs) -> None:
+        self.kernel = self._kernel(rngs, self.in_features, self.out_features)
+        if self.use_bias:
+            self.bias = self._zeros(self.out_features)
 
     def __call__(
         self,

@@ -12,7 +12,7 @@ model adds its convolution.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field, fields
 from typing import Any, ClassVar
 
 import jax
@@ -25,6 +25,7 @@ from jaxgraph.nn import parameters
 from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, GINEConv, SAGEConv
 from jaxgraph.nn.layer import joined_width
 from jaxgraph.nn.linear import Linear
+from jaxgraph.nn.module import SizedModule
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.nn.remat import Policies
 from jaxgraph.nn.stack import Stack
@@ -36,7 +37,8 @@ Activation = Callable[[jax.Array], jax.Array]
 class StackedModel(Stack):
     """A `Stack` of one kind of convolution, with the arguments that all models share.
 
-    A model of your own is a dataclass that adds its fields and states `_convolution`.
+    A model of your own is a dataclass that adds its fields and states its kind of convolution,
+    `_kind`, or makes each, `_convolution`.
 
     Args:
       in_features, hidden_features, out_features: widths of input, layers between and output.
@@ -74,6 +76,7 @@ class StackedModel(Stack):
     param_dtype: DTypeLike = jnp.float32
     rngs: InitVar[nnx.Rngs]
 
+    _kind: ClassVar[type[SizedModule]]
     _outer_residual: ClassVar[bool] = False
 
     def __post_init__(self, rngs: nnx.Rngs) -> None:
@@ -101,7 +104,10 @@ class StackedModel(Stack):
         self._check_sizes()
         # With jumping knowledge the last layer is a linear map.
         last = self.num_layers - (self.jumping is None)
-        hidden = self._heads() * self.hidden_features
+        heads = getattr(self, "num_heads", 1)
+        parameters.check_heads(heads)
+        # Layers before the last concatenate their heads.
+        hidden = heads * self.hidden_features
         widths = [self.in_features, *[hidden] * last, self.out_features]
         convolutions = [
             self._convolution(
@@ -124,14 +130,19 @@ class StackedModel(Stack):
         names = ("in_features", "hidden_features", "out_features", "num_layers")
         parameters.check_sizes(**{name: getattr(self, name) for name in names})
 
-    def _heads(self) -> int:
-        """The number of heads that a layer before the last concatenates."""
-        return 1
-
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **options: Any
     ) -> Convolution:
-        raise NotImplementedError
+        """A convolution, with the fields that the model adds and that it has, too, and dropout."""
+        takes, own, shared = (
+            {field.name for field in fields(each)} for each in (self._kind, self, StackedModel)
+        )
+        chosen = takes & (own - shared | {"dropout"})
+        options = {name: getattr(self, name) for name in chosen} | options
+        options["use_output_bias" if "use_output_bias" in takes else "use_bias"] = use_bias
+        if "concat" in takes:
+            options["concat"] = not is_last
+        return self._kind(in_features, out_features, **options)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -149,11 +160,7 @@ class GCN(StackedModel):
 
     add_self_loops: bool = True
 
-    def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
-    ) -> Convolution:
-        options: dict[str, Any] = {"add_self_loops": self.add_self_loops, "use_bias": use_bias}
-        return GCNConv(in_features, out_features, **options, **shared)
+    _kind = GCNConv
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -195,11 +202,7 @@ class GraphSAGE(StackedModel):
 
     reduce: str = "mean"
 
-    def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
-    ) -> Convolution:
-        options: dict[str, Any] = {"reduce": self.reduce, "use_bias": use_bias}
-        return SAGEConv(in_features, out_features, **options, **shared)
+    _kind = SAGEConv
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -212,10 +215,7 @@ class GIN(StackedModel):
       Xu et al., "How powerful are graph neural networks?", 2019.
     """
 
-    def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
-    ) -> Convolution:
-        return GINConv(in_features, out_features, use_output_bias=use_bias, **shared)
+    _kind = GINConv
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -233,16 +233,7 @@ class GINE(StackedModel):
 
     edge_features: int
 
-    def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
-    ) -> Convolution:
-        return GINEConv(
-            in_features,
-            out_features,
-            edge_features=self.edge_features,
-            use_output_bias=use_bias,
-            **shared,
-        )
+    _kind = GINEConv
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -253,28 +244,6 @@ class _AttentionModel(StackedModel):
     edge_features: int | None = None
     negative_slope: float = 0.2
     add_self_loops: bool = True
-
-    _kind: ClassVar[type[GATConv] | type[GATv2Conv]]
-
-    def _heads(self) -> int:
-        parameters.check_heads(self.num_heads)
-        return self.num_heads
-
-    def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
-    ) -> Convolution:
-        return self._kind(
-            in_features,
-            out_features,
-            num_heads=self.num_heads,
-            edge_features=self.edge_features,
-            concat=not is_last,
-            negative_slope=self.negative_slope,
-            dropout=self.dropout,
-            add_self_loops=self.add_self_loops,
-            use_output_bias=use_bias,
-            **shared,
-        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -300,7 +269,7 @@ class GAT(_AttentionModel):
 
     activation: Activation = layers.elu
 
-    _kind: ClassVar[type[GATConv]] = GATConv
+    _kind = GATConv
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -324,4 +293,4 @@ class GATv2(_AttentionModel):
       Brody et al., "How attentive are graph attention networks?", 2022.
     """
 
-    _kind: ClassVar[type[GATv2Conv]] = GATv2Conv
+    _kind = GATv2Conv

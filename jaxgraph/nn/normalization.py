@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import jax
@@ -19,7 +20,25 @@ if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
 
-class BatchNorm(Module):
+@dataclass(eq=False, repr=False)
+class _Norm(Module):
+    """A norm with the scale and bias of every feature."""
+
+    features: int
+    _: KW_ONLY
+    epsilon: float = 1e-5
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        parameters.check_sizes(features=self.features)
+        self.dtype = parameters.checked_dtype(self.dtype, self.param_dtype)
+        self.bias = parameters.zeros(self.features, self.param_dtype)
+        self.scale = nnx.Param(jnp.ones((self.features,), self.param_dtype))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BatchNorm(_Norm):
     """y = (x - mean) / sqrt(var + epsilon) * scale + bias, by feature over all nodes of the graph.
 
     Training uses mean and variance (divided by the number of nodes) of this pass, and the running
@@ -40,24 +59,13 @@ class BatchNorm(Module):
       Ioffe and Szegedy, "Batch normalization", 2015; SAR, section 3.4.
     """
 
-    def __init__(
-        self,
-        features: int,
-        *,
-        momentum: float = 0.9,
-        epsilon: float = 1e-5,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-    ) -> None:
-        parameters.check_sizes(features=features)
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.bias = parameters.zeros(features, param_dtype)
-        self.scale = nnx.Param(jnp.ones((features,), param_dtype))
-        of_statistics = jnp.promote_types(param_dtype, jnp.float32)
-        self.mean = nnx.BatchStat(jnp.zeros((features,), of_statistics))
-        self.var = nnx.BatchStat(jnp.ones((features,), of_statistics))
-        self.momentum = momentum
-        self.epsilon = epsilon
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_statistics = jnp.promote_types(self.param_dtype, jnp.float32)
+        self.mean = nnx.BatchStat(jnp.zeros((self.features,), of_statistics))
+        self.var = nnx.BatchStat(jnp.ones((self.features,), of_statistics))
 
     def __call__(self, shard: Graph | Shard, x: jax.Array, train: bool = False) -> jax.Array:
         """Normalises x, float [rows, features]; updates the statistics if `train`."""
@@ -89,7 +97,8 @@ class BatchNorm(Module):
         return layers.normalize(shard, x, *running, scale, bias, epsilon=self.epsilon), running
 
 
-class LayerNorm(Module):
+@dataclass(eq=False, repr=False)
+class LayerNorm(_Norm):
     """y_i = (x_i - mean(x_i)) / sqrt(var(x_i) + epsilon) * scale + bias, node by node.
 
     Args:
@@ -101,20 +110,6 @@ class LayerNorm(Module):
     References:
       Ba et al., "Layer normalization", 2016.
     """
-
-    def __init__(
-        self,
-        features: int,
-        *,
-        epsilon: float = 1e-5,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-    ) -> None:
-        parameters.check_sizes(features=features)
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.bias = parameters.zeros(features, param_dtype)
-        self.scale = nnx.Param(jnp.ones((features,), param_dtype))
-        self.epsilon = epsilon
 
     def __call__(self, shard: Graph | Shard, x: jax.Array, train: bool = False) -> jax.Array:
         """Normalises x, float [rows, features]; training and inference are the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from jax.typing import DTypeLike
 
 from jaxgraph.byte_amounts import refuse_beyond_memory
 from jaxgraph.kinds import kind_of
+from jaxgraph.layers.derived import DerivedFeatures
 
 Pytree = TypeVar("Pytree")
 _glorot = nnx.initializers.glorot_uniform()
@@ -104,6 +106,9 @@ def in_dtype(x: Pytree, dtype: DTypeLike | None) -> Pytree:
     """Casts floating arrays to the type in which a module computes."""
     if dtype is None:
         return x
+    if isinstance(x, DerivedFeatures):
+        function = x.function
+        return dataclasses.replace(x, function=lambda *given: in_dtype(function(*given), dtype))
 
     def cast(leaf: jax.Array) -> jax.Array:
         return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf

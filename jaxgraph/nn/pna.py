@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
-from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.pna import check_scaling
 from jaxgraph.nn import parameters
 from jaxgraph.nn.models import StackedModel
-from jaxgraph.nn.module import Module
+from jaxgraph.nn.module import Params, SizedModule
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.whole_graph import on_device
-
-if TYPE_CHECKING:
-    from jaxgraph.graph import Graph
 
 
-class PNAConv(Module):
+@dataclass(eq=False, repr=False, kw_only=True)
+class PNAConv(SizedModule):
     """y_i = x_i W_0 + b + sum_{s, a} scale_s(d_i) a_{j -> i}(x_i W_r + x_j W_s + c) W_{s, a}
 
     over scalers s and aggregators a, see `jaxgraph.layers.pna_conv`.
@@ -50,56 +44,37 @@ class PNAConv(Module):
       Corso et al., "Principal neighbourhood aggregation for graph nets", 2020.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        delta: float,
-        message_features: int | None = None,
-        aggregators: Sequence[str] = ("mean", "max", "min", "std"),
-        scalers: Sequence[str] = layers.SCALERS,
-        use_bias: bool = True,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        messages = in_features if message_features is None else message_features
-        parameters.check_sizes(
-            in_features=in_features, out_features=out_features, message_features=messages
-        )
-        check_scaling(aggregators, scalers, delta)
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        rows = len(scalers) * len(aggregators) * messages
+    delta: float
+    message_features: int | None = None
+    aggregators: Sequence[str] = ("mean", "max", "min", "std")
+    scalers: Sequence[str] = layers.SCALERS
+
+    def _make(self, rngs: nnx.Rngs) -> None:
+        messages = self.in_features if self.message_features is None else self.message_features
+        parameters.check_sizes(message_features=messages)
+        check_scaling(self.aggregators, self.scalers, self.delta)
+        self.delta = float(self.delta)
+        self.aggregators, self.scalers = tuple(self.aggregators), tuple(self.scalers)
+        rows = len(self.scalers) * len(self.aggregators) * messages
         sizes = {
-            "sender_kernel": (in_features, messages),
-            "receiver_kernel": (in_features, messages),
-            "self_kernel": (in_features, out_features),
-            "kernel": (rows, out_features),
+            "sender_kernel": (self.in_features, messages),
+            "receiver_kernel": (self.in_features, messages),
+            "self_kernel": (self.in_features, self.out_features),
+            "kernel": (rows, self.out_features),
         }
         for name, size in sizes.items():
-            setattr(self, name, parameters.fan_in_kernel(rngs, *size, param_dtype))
-        if use_bias:
-            self.message_bias = parameters.zeros(messages, param_dtype)
-            self.bias = parameters.zeros(out_features, param_dtype)
-        self.delta = float(delta)
-        self.aggregators = tuple(aggregators)
-        self.scalers = tuple(scalers)
+            setattr(self, name, parameters.fan_in_kernel(rngs, *size, self.param_dtype))
+        if self.use_bias:
+            self.message_bias = self._zeros(messages)
+            self.bias = self._zeros(self.out_features)
 
-    def __call__(
-        self,
-        shard: Graph | Shard,
-        x: Features,
-        *,
-        key: jax.Array | None = None,
-        train: bool = False,
+    def _compute(
+        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
     ) -> jax.Array:
-        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        shard, x = on_device(shard, x)
         return layers.pna_conv(
-            parameters.values(self),
+            params,
             shard,
-            parameters.in_dtype(x, self.dtype),
+            x,
             delta=self.delta,
             aggregators=self.aggregators,
             scalers=self.scalers,
@@ -126,16 +101,7 @@ class PNA(StackedModel):
     aggregators: Sequence[str] = ("mean", "max", "min", "std")
     scalers: Sequence[str] = layers.SCALERS
 
-    def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
-    ) -> Convolution:
-        return PNAConv(
-            in_features,
-            out_features,
-            delta=self.delta,
-            message_features=self.hidden_features,
-            aggregators=self.aggregators,
-            scalers=self.scalers,
-            use_bias=use_bias,
-            **shared,
-        )
+    _kind = PNAConv
+
+    def _convolution(self, *sizes: int, **options: Any) -> Convolution:
+        return super()._convolution(*sizes, message_features=self.hidden_features, **options)

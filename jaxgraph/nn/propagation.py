@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -55,14 +55,11 @@ class APPNP(StackedModel):
     alpha: float = 0.1
     add_self_loops: bool = True
 
+    _kind = Linear
+
     def __post_init__(self, rngs: nnx.Rngs) -> None:
         check_alpha(self.alpha)
         super().__post_init__(rngs)
-
-    def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
-    ) -> Convolution:
-        return Linear(in_features, out_features, use_bias, **shared)
 
     def __call__(
         self,
@@ -87,6 +84,7 @@ class APPNP(StackedModel):
         )
 
 
+@dataclass(eq=False, repr=False)
 class GCN2Conv(Module):
     """y = (1 - beta) h + beta h W,  h = (1 - alpha) A x + alpha x_0,  beta = log(theta / layer + 1)
 
@@ -111,27 +109,22 @@ class GCN2Conv(Module):
 
     takes_initial = True
 
-    def __init__(
-        self,
-        features: int,
-        *,
-        layer: int,
-        alpha: float = 0.1,
-        theta: float = 0.5,
-        add_self_loops: bool = True,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(features=features)
-        check_alpha(alpha)
-        check_identity(theta, layer)
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.kernel = parameters.kernel(rngs, features, features, param_dtype)
-        self.layer = layer
-        self.alpha = alpha
-        self.theta = theta
-        self.add_self_loops = add_self_loops
+    features: int
+    _: KW_ONLY
+    layer: int
+    alpha: float = 0.1
+    theta: float = 0.5
+    add_self_loops: bool = True
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    rngs: InitVar[nnx.Rngs]
+
+    def __post_init__(self, rngs: nnx.Rngs) -> None:
+        parameters.check_sizes(features=self.features)
+        check_alpha(self.alpha)
+        check_identity(self.theta, self.layer)
+        self.dtype = parameters.checked_dtype(self.dtype, self.param_dtype)
+        self.kernel = parameters.kernel(rngs, self.features, self.features, self.param_dtype)
 
     def __call__(
         self,

@@ -6,26 +6,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
-from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import check_rate
 from jaxgraph.layers.transformer import transformer_stages
 from jaxgraph.nn import parameters
+from jaxgraph.nn.convolutions import has_output_bias
 from jaxgraph.nn.models import StackedModel
-from jaxgraph.nn.module import Module
-from jaxgraph.nn.protocol import Convolution
+from jaxgraph.nn.module import Params, SizedModule
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
 
-class TransformerConv(Module):
+@dataclass(eq=False, repr=False, kw_only=True)
+class TransformerConv(SizedModule):
     """y_i = r_i + sum_{j -> i} softmax_j(<q_i, k_j> / sqrt(out_features)) v_j
 
     for every head, with q, k, v and r linear maps of x, see `jaxgraph.layers.transformer_conv`.
@@ -53,50 +51,35 @@ class TransformerConv(Module):
       classification", 2021.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        num_heads: int = 1,
-        concat: bool = True,
-        dropout: float = 0.0,
-        root_weight: bool = True,
-        beta: bool = False,
-        use_bias: bool = True,
-        use_output_bias: bool | None = None,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(
-            in_features=in_features, out_features=out_features, num_heads=num_heads
-        )
-        check_rate(dropout)
-        if beta and not root_weight:
+    num_heads: int = 1
+    concat: bool = True
+    dropout: float = 0.0
+    root_weight: bool = True
+    beta: bool = False
+    use_output_bias: bool | None = None
+
+    def _make(self, rngs: nnx.Rngs) -> None:
+        parameters.check_sizes(num_heads=self.num_heads)
+        check_rate(self.dropout)
+        if self.beta and not self.root_weight:
             raise ValueError(
                 "beta=True weighs the map of the node's own row, which root_weight=False leaves "
                 "out; pass root_weight=True"
             )
-        self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        joined = num_heads * out_features
-        width = joined if concat else out_features
+        joined = self.num_heads * self.out_features
+        width = joined if self.concat else self.out_features
         widths = {"query": joined, "key": joined, "value": joined}
-        if root_weight:
+        if self.root_weight:
             widths["skip"] = width
-        with_bias = {"query"} if use_bias else set()
-        if use_bias if use_output_bias is None else use_output_bias:
+        with_bias = {"query"} if self.use_bias else set()
+        if has_output_bias(self.use_bias, self.use_output_bias):
             with_bias |= {"value", "skip"}
         for name, columns in widths.items():
-            kernel = parameters.kernel(rngs, in_features, columns, param_dtype)
-            setattr(self, f"{name}_kernel", kernel)
+            setattr(self, f"{name}_kernel", self._kernel(rngs, self.in_features, columns))
             if name in with_bias:
-                setattr(self, f"{name}_bias", parameters.zeros(columns, param_dtype))
-        if beta:
-            self.gate = parameters.kernel(rngs, 3, width, param_dtype)
-        self.num_heads = num_heads
-        self.concat = concat
-        self.dropout = dropout
+                setattr(self, f"{name}_bias", self._zeros(columns))
+        if self.beta:
+            self.gate = self._kernel(rngs, 3, width)
 
     def attention_weights(self, shard: Graph | Shard, x: Features) -> jax.Array:
         """Computes the coefficients alpha_ij of all edges, without dropout.
@@ -113,23 +96,13 @@ class TransformerConv(Module):
         stages = transformer_stages(params, num_heads=self.num_heads)
         return layers.attention_weights(stages, params, shard, parameters.in_dtype(x, self.dtype))
 
-    def __call__(
-        self,
-        shard: Graph | Shard,
-        x: Features,
-        *,
-        key: jax.Array | None = None,
-        train: bool = False,
+    def _compute(
+        self, params: Params, shard: Shard, x: Any, key: jax.Array | None, train: bool
     ) -> jax.Array:
-        """Returns y [rows, heads * out_features], or [rows, out_features] without `concat`.
-
-        x is float [rows, in_features], or this device's columns of all nodes.
-        """
-        shard, x = on_device(shard, x)
         return layers.transformer_conv(
-            parameters.values(self),
+            params,
             shard,
-            parameters.in_dtype(x, self.dtype),
+            x,
             num_heads=self.num_heads,
             concat=self.concat,
             dropout=self.dropout if train else 0.0,
@@ -160,20 +133,4 @@ class Transformer(StackedModel):
     num_heads: int = 1
     beta: bool = False
 
-    def _heads(self) -> int:
-        parameters.check_heads(self.num_heads)
-        return self.num_heads
-
-    def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
-    ) -> Convolution:
-        return TransformerConv(
-            in_features,
-            out_features,
-            num_heads=self.num_heads,
-            concat=not is_last,
-            dropout=self.dropout,
-            beta=self.beta,
-            use_output_bias=use_bias,
-            **shared,
-        )
+    _kind = TransformerConv

@@ -7,7 +7,8 @@ from jaxgraph.ops.edge_normalization import edge_softmax
 from jaxgraph.ops.edge_products import sddmm
 from jaxgraph.ops.gat import gat_attention
 from jaxgraph.ops.gatv2 import gatv2_attention
-from jaxgraph.ops.registry import chosen, implementations
+from jaxgraph.ops.registry import implementations
+from jaxgraph.ops.usable import chosen
 
 __all__ = [
     "Block",

@@ -7,9 +7,10 @@ import jax
 from jaxgraph.ops.arguments import check_neighborhood, check_no_loops, check_rows, check_slots
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.propagation import Neighborhood
 from jaxgraph.ops.core.reducers import Mean, Reducer, Sum
 from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
-from jaxgraph.ops.dispatch import Neighborhood, reduce_by
+from jaxgraph.ops.dispatch import reduce_by
 
 
 def aggregate(

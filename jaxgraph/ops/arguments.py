@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.propagation import Neighborhood
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
-from jaxgraph.ops.dispatch import Neighborhood
 
 
 def check_neighborhood(neighborhood: Any) -> None:

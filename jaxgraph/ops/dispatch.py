@@ -10,69 +10,21 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import jax
 
-from jaxgraph.ops.core.choice import (
-    PREFERENCE,
-    check_name,
-    default_platform,
-    has_kernel,
-    unusable,
-)
+from jaxgraph.ops.core.choice import has_kernel
 from jaxgraph.ops.core.edges import with_implementation
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.core.implementations import PREFERENCE, check_name, default_platform, unusable
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.propagation import Neighborhood
 from jaxgraph.ops.core.reducers import Reducer
 
 Pytree = Any
-N = TypeVar("N", bound="Neighborhood")
+N = TypeVar("N", bound=Neighborhood)
 
 logger = logging.getLogger(__name__)
-
-
-class Neighborhood(Protocol):
-    """The neighbourhood of an op: a shard under `jaxgraph.parallel.spmd`, or a block of edges."""
-
-    @property
-    def sender_rows(self) -> int:
-        """Rows of the table of senders, padding included."""
-        ...
-
-    @property
-    def receiver_rows(self) -> int:
-        """Rows of the table of receivers, padding included."""
-        ...
-
-    @property
-    def edge_slots(self) -> int:
-        """Slots of an array with one row per edge, padding included."""
-        ...
-
-    @property
-    def implementation(self) -> str:
-        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
-        ...
-
-    def propagate(
-        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
-    ) -> Pytree:
-        """Reduces messages at their receivers.
-
-        y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
-        """
-        ...
-
-    def pull_sum(
-        self,
-        message: MessageFn,
-        reducer: Reducer,
-        inputs: Inputs,
-        gradient: Pytree,
-        wanted: Wanted,
-    ) -> Inputs:
-        """Pulls a gradient back through a sum of messages, for ops that state their derivative."""
-        ...
 
 
 def reduce_by(

@@ -13,8 +13,9 @@ from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.precision import to_accumulation
+from jaxgraph.ops.core.propagation import Neighborhood
 from jaxgraph.ops.core.reducers import Normalizer, Sum
-from jaxgraph.ops.dispatch import Neighborhood, placed_for
+from jaxgraph.ops.dispatch import placed_for
 
 
 def edge_softmax(

@@ -9,14 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import check_neighborhood, check_rows, check_same_axes
-from jaxgraph.ops.core.choice import check_name
 from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
 from jaxgraph.ops.core.edge_outputs import edge_outputs, sum_of_outputs
 from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.implementations import check_name
 from jaxgraph.ops.core.message_functions import sum_of_ends, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.core.propagation import Neighborhood
 from jaxgraph.ops.core.reducers import Sum
-from jaxgraph.ops.dispatch import Neighborhood, placed_for
+from jaxgraph.ops.dispatch import placed_for
 
 
 def sddmm(

@@ -9,8 +9,9 @@ import jax
 from jaxgraph.ops.arguments import attention_reducer, check_neighborhood, check_rows, check_slope
 from jaxgraph.ops.core.message_functions import GatMessage
 from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.propagation import Neighborhood
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.dispatch import Neighborhood, reduce_by
+from jaxgraph.ops.dispatch import reduce_by
 
 
 def gat_attention(

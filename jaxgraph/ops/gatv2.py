@@ -16,8 +16,9 @@ from jaxgraph.ops.arguments import (
 )
 from jaxgraph.ops.core.message_functions import GatV2Message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.propagation import Neighborhood
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.dispatch import Neighborhood, reduce_by
+from jaxgraph.ops.dispatch import reduce_by
 
 
 def gatv2_attention(

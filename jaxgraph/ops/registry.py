@@ -6,18 +6,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import jax
 
 from jaxgraph.ops.aggregation import aggregate
-from jaxgraph.ops.core.choice import (
-    PREFERENCE,
-    check_name,
-    default_platform,
-    unusable,
-    usable_implementation,
-)
+from jaxgraph.ops.core.implementations import PREFERENCE, default_platform, unusable
 from jaxgraph.ops.dot import dot_attention
 from jaxgraph.ops.edge_normalization import edge_softmax
 from jaxgraph.ops.edge_products import sddmm
@@ -25,7 +18,7 @@ from jaxgraph.ops.gat import gat_attention
 from jaxgraph.ops.gatv2 import gatv2_attention
 from jaxgraph.ops.self_check import check
 
-_OPS: Mapping[str, tuple[Callable[..., jax.Array], tuple[str, ...]]] = MappingProxyType(
+OPS: Mapping[str, tuple[Callable[..., jax.Array], tuple[str, ...]]] = MappingProxyType(
     {
         "aggregate": (aggregate, PREFERENCE),
         "sddmm": (sddmm, PREFERENCE),
@@ -61,7 +54,7 @@ class Implementation:
 
     def check(self) -> str:
         """Compares values and gradients on a graph of 100 edges with NumPy."""
-        function, _ = _OPS[self.op]
+        function, _ = OPS[self.op]
         return check(self.op, partial(function, implementation=self.name))
 
 
@@ -72,31 +65,4 @@ def implementations() -> tuple[Implementation, ...]:
       Records with `.op`, `.name`, `.available`, `.reason` (why not) and `.check()`, a self-check on
       100 edges.
     """
-    return tuple(Implementation(op, name) for op, (_, names) in _OPS.items() for name in names)
-
-
-def chosen(op: str, /, *arguments: Any, **options: Any) -> str:
-    """The implementation that an op chooses by default.
-
-    Args:
-      op: name of the op, such as "aggregate".
-      arguments, options: those of the call, which is not computed. Without any, the answer is for
-        arguments that all implementations support, on a graph placed on this machine.
-
-    Returns:
-      Its name.
-
-    Raises:
-      ValueError: there is no such op, or the op would raise it.
-    """
-    check_name("op", op, _OPS)
-    function, names = _OPS[op]
-    if not arguments:
-        placed = usable_implementation(None, jax.devices()[0])
-        return placed if placed in names else "xla"
-    placed = arguments[0].implementation
-    try:
-        jax.eval_shape(lambda: function(*arguments, **options, implementation=placed))
-    except NotImplementedError:
-        return "xla"
-    return placed
+    return tuple(Implementation(op, name) for op, (_, names) in OPS.items() for name in names)

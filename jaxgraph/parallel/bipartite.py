@@ -15,8 +15,8 @@ from jaxgraph.graph_arrays import check_finite, checked_categories
 from jaxgraph.layout.block_tables import BlockTables, block_tables
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.ops.core.blocks import Block
-from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
+from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.parallel.edge_order import InEdgeOrder
 from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
 from pallas_kernels.pytrees import pytree

@@ -20,7 +20,7 @@ from jaxgraph.layout.manifest import Counts, Manifest, Padding
 from jaxgraph.layout.merged_parts import merge_partition, merge_parts
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource, tabulate
-from jaxgraph.ops.core.choice import usable_implementation
+from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.column_placement import column_request, mesh_of_columns

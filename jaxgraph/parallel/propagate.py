@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import kind_of
-from jaxgraph.ops.core.closures import hoist
 from jaxgraph.ops.core.derived import propagate_derived
 from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.edges import match_variation
@@ -19,6 +18,7 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn, chunk_examples, messag
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Mean, Reducer, Softmax, Sum
 from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
+from jaxgraph.ops.core.rewriting.hoist import hoist
 from jaxgraph.ops.core.rewriting.rewrite import Rewritten, rewritten
 from jaxgraph.ops.core.rewriting.steps import ENDS
 from jaxgraph.parallel.checks.message_check import check_each_edge

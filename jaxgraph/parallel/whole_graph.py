@@ -20,8 +20,8 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.layout.node_tables import num_edge_types
 from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import varying_axes
+from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.edge_order import InEdgeOrder
 from jaxgraph.parallel.named_data import check_held

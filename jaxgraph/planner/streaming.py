@@ -18,9 +18,10 @@ from jaxgraph.parallel import make_mesh
 from jaxgraph.parallel.streaming.graph import StreamedGraph, outlined_graph
 from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.partition import Partition, partition
-from jaxgraph.train.arguments import check_model, check_optimizer, checked_graphs, checked_task
+from jaxgraph.train.arguments import check_optimizer, checked_graph, checked_task
+from jaxgraph.train.epoch import StreamedEpoch
+from jaxgraph.train.fit_state import abstract_held
 from jaxgraph.train.step import make_learner
-from jaxgraph.train.streamed_epoch import needs_of
 from jaxgraph.train.task import Task
 
 MOST_PARTS = 64
@@ -153,8 +154,8 @@ def streamed_needs(
             "jaxgraph.parallel.shard(graph, parts, mesh, mode='stream') returns"
         )
     task = checked_task(task)
-    graphs = checked_graphs(sharded, task, train=True)
-    check_model(model, graphs)
+    checked_graph(model, sharded, task, train=True)
     check_optimizer(optimizer, model)
     learner = make_learner(model, optimizer, task)
-    return needs_of(learner, model, optimizer, sharded, compile=compile)
+    held = abstract_held(model, optimizer, sharded)
+    return StreamedEpoch(learner, (sharded,)).needs(held, compile=compile)

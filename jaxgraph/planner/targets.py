@@ -10,7 +10,6 @@ import dataclasses
 import importlib.util
 import os
 import re
-from typing import Any
 
 import jax
 from jax.experimental import topologies
@@ -19,86 +18,10 @@ from jax.sharding import Mesh
 from jaxgraph.byte_amounts import host_memory
 from jaxgraph.parallel import make_mesh
 from jaxgraph.partition.choices import checked_choice
-from jaxgraph.planner.chips import CHIPS
+from jaxgraph.planner.chips import CHIPS, Link, Speed
 
-
-@dataclasses.dataclass(frozen=True)
-class Link:
-    """A way for bytes to leave a device.
-
-    Attributes:
-      bandwidth: bytes per second that a device sends, in one direction.
-      latency: seconds until the first byte arrives, an assumption.
-    """
-
-    bandwidth: float
-    latency: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Speed:
-    """The speed of a device of a target, and the links from it.
-
-    Attributes:
-      memory: bytes of a device.
-      bandwidth: bytes per second of its memory.
-      flops: floating-point operations per second of dense products of 32-bit numbers, as JAX
-        computes them by default (TF32 on GPUs).
-      inside: link to the devices of the same host.
-      between: link to those of other hosts.
-      host: link to the memory of the host.
-      per_host: devices of a host.
-    """
-
-    memory: int
-    bandwidth: float
-    flops: float
-    inside: Link
-    between: Link
-    host: Link
-    per_host: int
-
-
-_IB_NDR = Link(50e9, 5e-6)  # one 400 Gb/s ConnectX-7 per GPU, DGX H100 and B200 user guides
-_PCIE_5 = Link(64e9, 10e-6)  # PCIe 5.0 x16, one direction
-
-
-def _gpu(chip: str, **rest: Any) -> Speed:
-    """The speed of a GPU of a host with eight."""
-    found = CHIPS[chip]
-    return Speed(memory=found.memory, bandwidth=found.bandwidth, per_host=8, **rest)
-
-
-TARGETS = {
-    "a100": _gpu(
-        "a100",
-        flops=156e12,  # A100 datasheet (2021), TF32 without sparsity
-        inside=Link(300e9, 3e-6),  # NVLink 3, 600 GB/s both ways, A100 datasheet
-        between=Link(25e9, 5e-6),  # one 200 Gb/s ConnectX-6 per GPU, DGX A100 user guide
-        host=Link(32e9, 10e-6),  # PCIe 4.0 x16, one direction
-    ),
-    "h100": _gpu(
-        "h100",
-        flops=494.7e12,  # 989.4 TF32 TFLOP/s with sparsity, half without: H100 white paper, SXM5
-        inside=Link(450e9, 3e-6),  # NVLink 4, 900 GB/s both ways, H100 datasheet
-        between=_IB_NDR,
-        host=_PCIE_5,
-    ),
-    "h200": _gpu(
-        "h200",
-        flops=494.7e12,  # as H100, whose die it has
-        inside=Link(450e9, 3e-6),  # NVLink 4, 900 GB/s both ways, H200 datasheet
-        between=_IB_NDR,
-        host=_PCIE_5,
-    ),
-    "b200": _gpu(
-        "b200",
-        # 2.2 TF32 PFLOP/s with sparsity, half without: Blackwell brief (2024), HGX B200
-        flops=1_100e12,
-        inside=Link(900e9, 3e-6),  # NVLink 5, 1.8 TB/s both ways, DGX B200 user guide
-        between=_IB_NDR,
-        host=_PCIE_5,
-    ),
+TARGETS: dict[str, Speed] = {
+    **CHIPS,
     "cpu": Speed(
         memory=0,  # that of the host, shared: `Target.memory`
         bandwidth=20e9,

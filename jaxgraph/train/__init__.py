@@ -4,9 +4,8 @@ from jaxgraph.run_log import read_log
 from jaxgraph.train.checkpoints import Checkpoints
 from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.epoch_log import EpochLog
-from jaxgraph.train.evaluation import compile_inference, evaluate, predict
 from jaxgraph.train.fit import fit
-from jaxgraph.train.fit_state import FitState, abstract_fit_state
+from jaxgraph.train.fit_state import FitState, abstract_fit_state, initial_state
 from jaxgraph.train.history import (
     DivergenceError,
     EpochRecord,
@@ -15,9 +14,9 @@ from jaxgraph.train.history import (
     Move,
     TrainingInterrupted,
 )
+from jaxgraph.train.passes import compile_inference, evaluate, loss_and_grad, predict
 from jaxgraph.train.regression import NodeRegression
-from jaxgraph.train.state import initial_state
-from jaxgraph.train.step import compile_train_step, loss_and_grad
+from jaxgraph.train.step import compile_train_step
 from jaxgraph.train.task import Task, split_mask
 
 __all__ = [

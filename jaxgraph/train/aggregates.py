@@ -20,7 +20,6 @@ from jaxgraph.layers.aggregated import (
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.parallel import Shard, ShardedGraph, SparseFeatures, ptags, spmd
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.placement import check_sharded
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.latest_programs import LatestPrograms
@@ -34,51 +33,32 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
 
     Steps, evaluation and prediction on the result skip the first layer's aggregation, its
     communication and its gradient; their results are the same but for rounding. Training with
-    dropout aggregates in every step, since each step drops other features. The result serves every
-    model: another first layer reads the features alone. Your own step passes `shard.nodes` to the
-    model as before.
+    dropout aggregates in every step, since each step drops other features. Another first layer
+    reads the features alone. Features are dense, and the model has a first aggregation.
 
     Each device holds one more array [rows, features]. It holds two for GraphSAGE, which maps
     features and sums by one product, and for features that are not 0 in the rows of padding. For
     features split by column it holds the aggregate of its columns, for all nodes.
     """
-    check_sharded(sharded, "aggregate_once(model, sharded)", may_stream=True)
     first = first_aggregation(model)
-    if first is None:
-        raise ValueError(
-            f"the first layer of {type(model).__name__} aggregates nothing that stays the same "
-            "from step to step; train on the graph as it is"
-        )
+    assert first is not None
     check_edge_data(sharded.shards, type(model).__name__, first.aggregation.edge_data)
-    x: Any = plain_features(sharded.shards.nodes)
-    if x is None:
-        raise ValueError(
-            "the graph has no features, so that nothing can be aggregated once; train on the graph "
-            "as it is"
-        )
-    if _are_sparse(x):
-        raise ValueError(
-            "the graph has sparse features, whose aggregate would be dense; train on the graph as "
-            "it is, or make them dense: graph.replace(nodes=graph.nodes.toarray())"
-        )
-    if isinstance(x, FeatureColumns):
-        first = dataclasses.replace(first, is_joined_with_features=False)
-    if isinstance(sharded.shards.nodes, AggregatedFeatures):
-        if _holds(first, sharded.shards.nodes):
-            return sharded
-        sharded = _with_nodes(sharded, x)
     if isinstance(sharded, StreamedGraph):
         return _streamed_aggregate(first, sharded).compute()
+    x: Any = sharded.shards.nodes
     if isinstance(x, FeatureColumns):
         is_abstract = isinstance(x.values, jax.ShapeDtypeStruct)
         of_columns = x.values if is_abstract else _aggregate_columns(first, sharded)
-        return _with_nodes(sharded, AggregatedFeatures(x, of_columns, first.aggregation))
-    if isinstance(x, jax.ShapeDtypeStruct):
-        return _with_nodes(sharded, _typed(x, first))
-    aggregate, is_masked = _aggregate(first, sharded)
-    # Placed features are 0 in the rows of padding, and need no copy.
-    features = x if is_masked else _masked(sharded)
-    return _with_nodes(sharded, AggregatedFeatures(features, aggregate, first.aggregation))
+        nodes = AggregatedFeatures(x, of_columns, first.aggregation)
+    elif isinstance(x, jax.ShapeDtypeStruct):
+        nodes = _typed(x, first)
+    else:
+        aggregate, is_masked = _aggregate(first, sharded)
+        # Placed features are 0 in the rows of padding, and need no copy.
+        nodes = AggregatedFeatures(
+            x if is_masked else _masked(sharded), aggregate, first.aggregation
+        )
+    return dataclasses.replace(sharded, shards=dataclasses.replace(sharded.shards, nodes=nodes))
 
 
 def with_aggregates(
@@ -88,12 +68,12 @@ def with_aggregates(
     fits: Callable[[StreamedAggregate], bool] = lambda aggregate: True,
 ) -> tuple[ShardedGraph, ...]:
     """Aggregates graphs once for a model where that saves more than it costs."""
+    first = first_aggregation(model)
 
     def aggregated(graph: ShardedGraph) -> ShardedGraph:
-        first, nodes = first_aggregation(model), graph.shards.nodes
         if first is None or not _pays(first, graph, epochs):
             return graph
-        if isinstance(graph, StreamedGraph) and isinstance(nodes, jax.ShapeDtypeStruct):
+        if isinstance(graph, StreamedGraph):
             found = _streamed_aggregate(first, graph)
             return found.compute() if fits(found) else graph
         return aggregate_once(model, graph)
@@ -152,12 +132,6 @@ def _typed(x: Any, first: FirstAggregation) -> AggregatedFeatures:
     """The shapes of features and their aggregate."""
     columns = x.shape[-1] * (2 if first.is_joined_with_features else 1)
     return AggregatedFeatures(x, x.update(shape=(*x.shape[:-1], columns)), first.aggregation)
-
-
-def _holds(first: FirstAggregation, nodes: AggregatedFeatures) -> bool:
-    """True where the aggregate of features is that of an aggregation."""
-    is_same = nodes.is_joined_with_features == first.is_joined_with_features
-    return nodes.aggregation == first.aggregation and is_same
 
 
 def first_aggregation(model: Any) -> FirstAggregation | None:
@@ -223,9 +197,3 @@ def _masked(sharded: ShardedGraph) -> jax.Array:
 def _rows(shard: Shard) -> jax.Array:
     x: Any = shard.nodes
     return x
-
-
-def _with_nodes(sharded: ShardedGraph, nodes: Any) -> ShardedGraph:
-    if isinstance(sharded, StreamedGraph):
-        return sharded.with_nodes(plain_features, plain_features)
-    return dataclasses.replace(sharded, shards=dataclasses.replace(sharded.shards, nodes=nodes))

@@ -20,9 +20,10 @@ from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
 from jaxgraph.parallel.whole_graph import sharded_on_one
 from jaxgraph.train.classification import NodeClassification
-from jaxgraph.train.optimizers import EvalParams
+from jaxgraph.train.identity import EvalParams
 from jaxgraph.train.task import Task
 
+_OPTIMIZER = optax.GradientTransformation
 _ORDER = (
     "The order of arguments is model, graph (a Graph, or from jaxgraph.parallel.shard), then, in "
     "training, optimizer (of optax), then all else by name"
@@ -49,22 +50,25 @@ def checked_task(task: Task | None) -> Task:
 
 
 def checked_graphs(
+    model: Any,
     sharded: Any,
     task: Task | None = None,
     *,
     abstract: bool = False,
     train: bool = False,
 ) -> tuple[ShardedGraph, ...]:
-    """Returns one sharded graph or several as a tuple."""
-    one = isinstance(sharded, ShardedGraph | nnx.Module | optax.GradientTransformation)
-    one = one or is_graph(sharded)
-    graphs: Any = (sharded,) if one else sharded
-    if not isinstance(graphs, Sequence) or isinstance(graphs, str) or not graphs:
-        raise ValueError(_no_graph(sharded))
-    graphs = [sharded_on_one(graph) if is_graph(graph) else graph for graph in graphs]
-    for graph in graphs:
+    """Returns one sharded graph or several as a tuple, which fit the model and the task."""
+    # An optimizer in the place of a graph is a tuple.
+    is_many = isinstance(sharded, Sequence) and not isinstance(sharded, str | _OPTIMIZER)
+    given: list[Any] = list(sharded) if is_many else [sharded]
+    graphs = [sharded_on_one(graph) if is_graph(graph) else graph for graph in given]
+    for graph in graphs or [sharded]:
         if not isinstance(graph, ShardedGraph):
-            raise ValueError(_no_graph(graph))
+            way = way_to_graph(graph)
+            raise ValueError(
+                f"expected a sharded graph, a Graph or several, got {kind_of(graph)}"
+                f"{way and ': ' + way}. {_ORDER}"
+            )
         if graph.mesh != graphs[0].mesh:
             raise ValueError("the sharded graphs live on different meshes; shard them on one")
         if graph.is_streamed and (len(graphs) > 1 or abstract):
@@ -84,12 +88,15 @@ def checked_graphs(
             "the graph has no train_mask, so there is nothing to learn from; give Graph "
             "train_mask=..., or draw one with jaxgraph.transforms.random_split"
         )
+    check_model(model, graphs)
     return tuple(graphs)
 
 
-def checked_graph(sharded: Any, task: Task | None = None, **options: Any) -> ShardedGraph:
+def checked_graph(
+    model: Any, sharded: Any, task: Task | None = None, **options: Any
+) -> ShardedGraph:
     """Returns one sharded graph, as `checked_graphs` does, and refuses several."""
-    graph, *others = checked_graphs(sharded, task, **options)
+    graph, *others = checked_graphs(model, sharded, task, **options)
     if others:
         count = 1 + len(others)
         raise ValueError(f"expected one graph, got {count}; call this once for each of them")
@@ -120,9 +127,8 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
     width = getattr(model, "in_features", None)
     for graph in graphs:
         nodes = plain_features(graph.shards.nodes)
-        features = getattr(nodes, "shape", (None,))[-1]
-        if isinstance(nodes, FeatureColumns):
-            features = nodes.num_features
+        is_split = isinstance(nodes, FeatureColumns)
+        features = nodes.num_features if is_split else getattr(nodes, "shape", (None,))[-1]
         if isinstance(width, int) and features is not None and width != features:
             raise ValueError(
                 f"the model expects in_features={width}, but the nodes of the graph have "
@@ -207,11 +213,3 @@ def checked_count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 2**31:
         raise ValueError(f"{name} is {value!r}; expected an integer, at least 1, below 2**31")
     return int(value)
-
-
-def _no_graph(value: Any) -> str:
-    way = way_to_graph(value)
-    return (
-        f"expected a sharded graph, a Graph or several, got {kind_of(value)}"
-        f"{way and ': ' + way}. {_ORDER}"
-    )

@@ -90,7 +90,7 @@ class DamagedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Resumed:
-    """A run that was read from a checkpoint.
+    """A run that was read from a checkpoint; without one, it begins.
 
     Attributes:
       path: the checkpoint.
@@ -99,15 +99,15 @@ class Resumed:
       samples: measured times of layers.
     """
 
-    path: Path
-    state: FitState
-    records: tuple[EpochRecord, ...]
-    samples: list[dict[str, Any]]
+    path: Path | None = None
+    state: FitState | None = None
+    records: tuple[EpochRecord, ...] = ()
+    samples: Sequence[dict[str, Any]] = ()
 
     @property
     def epoch(self) -> int:
         """Number of the last epoch."""
-        return int(self.state.epoch)
+        return 0 if self.state is None else int(self.state.epoch)
 
 
 class Saving:
@@ -115,7 +115,7 @@ class Saving:
 
     Args:
       request: what the caller asked for; None: nothing is saved.
-      resumed: the checkpoint that the run continues, or None.
+      resumed: the checkpoint that the run continues.
       digests: what must be the same where the run is resumed, by name.
 
     Attributes:
@@ -130,17 +130,12 @@ class Saving:
         resumed: Resumed | None = None,
         digests: Mapping[str, str] | None = None,
     ) -> None:
-        self.resumed, self._request, self._digests = resumed, request, digests
-        self.last = None if resumed is None else resumed.path
-        self._epoch = 0 if resumed is None else resumed.epoch
+        self.resumed = Resumed() if resumed is None else resumed
+        self._request, self._digests = request, digests
+        self.last, self._epoch = self.resumed.path, self.resumed.epoch
         is_first = request is not None and jax.process_index() == 0
         self._thread = ThreadPoolExecutor(1, "checkpoints") if is_first else None
         self._pending: Future[Path] | None = None
-
-    @property
-    def earlier(self) -> tuple[EpochRecord, ...]:
-        """The records of the epochs before the run was resumed."""
-        return () if self.resumed is None else self.resumed.records
 
     def due(self, epoch: int) -> bool:
         """True where the run is to be saved after an epoch."""
@@ -169,11 +164,11 @@ class Saving:
         if self._thread is None:
             self.last = path
             return
-        records = (*self.earlier, *records)
+        records = (*self.resumed.records, *records)
         head = {
             "format": FORMAT,
             "epoch": epoch,
-            "keeps_best": state.best_params is not None,
+            "keeps_best": True,  # of this format, whose other kind no run writes
             "leaves": described(state),
             "identity": self._digests,
             "samples": [dataclasses.asdict(sample) for sample in samples],
@@ -212,19 +207,18 @@ def saving_of(
             f"checkpoint is {kind_of(request)}; expected jaxgraph.train.Checkpoints(folder)"
         )
     digests = identity.of_run(model, optimizer, task) | graph_digest.of_graphs(graphs)
+    target = abstract_fit_state(model, optimizer)
     with ExitStack() as stack:
 
         def opened() -> bytes:
             stack.enter_context(_alone_in(request.path, resume=request.resume))
-            return _newest(request.path, lambda path: _read(path, model, optimizer, digests))
+            return _newest(request.path, lambda path: _read(path, target, digests))
 
         found = from_first(opened)
-        resumed = _resumed(found, request.path, model, optimizer) if found else None
+        resumed = _resumed(found, request.path, target) if found else None
         saving = Saving(request, resumed, digests)
-        try:
-            yield saving
-        finally:
-            saving.close()
+        stack.callback(saving.close)
+        yield saving
 
 
 @contextmanager
@@ -304,12 +298,7 @@ def _newest(folder: Path, read: Callable[[Path], bytes]) -> bytes:
     return b""
 
 
-def _read(
-    path: Path,
-    model: nnx.Module,
-    optimizer: optax.GradientTransformation,
-    digests: Mapping[str, str],
-) -> bytes:
+def _read(path: Path, target: FitState, digests: Mapping[str, str]) -> bytes:
     """The bytes of a checkpoint that is undamaged and of this run, without the checksum."""
     try:
         data, _, crc32 = path.read_bytes().rpartition(b"\n")
@@ -331,18 +320,14 @@ def _read(
             f"{path} is of another run, which differs in {identity.listed(others)}; give what that "
             "run was begun with, or take another folder"
         )
-    target = abstract_fit_state(model, optimizer, restore_best=head["keeps_best"])
     check_leaves(head["leaves"], target, str(path))
     return data
 
 
-def _resumed(
-    data: bytes, folder: Path, model: nnx.Module, optimizer: optax.GradientTransformation
-) -> Resumed:
+def _resumed(data: bytes, folder: Path, target: FitState) -> Resumed:
     """The run that a checkpoint holds, in every process."""
     text, _, arrays = data.partition(b"\n")
     head = json.loads(text)
-    target = abstract_fit_state(model, optimizer, restore_best=head["keeps_best"])
     leaves, first = [], 0
     for leaf in jax.tree.leaves(target):
         flat = np.frombuffer(arrays, leaf.dtype, leaf.size, first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -86,7 +86,8 @@ class NodeClassification(Task):
             )
         known = graph.labels[graph.train_mask & (graph.labels >= 0)]
         counts = np.bincount(known, minlength=graph.num_classes)
-        return cls(balanced_weights(counts.tolist()), label_smoothing)
+        shares = known.size / (counts.size * np.maximum(counts, 1))
+        return cls(tuple(np.where(counts > 0, shares, 0).tolist()), label_smoothing)
 
     def splits(self, shard: Shard) -> tuple[str, ...]:
         """Returns the splits that have a mask; see `Task.splits`."""
@@ -182,18 +183,6 @@ class NodeClassification(Task):
     def _weights(self, logits: jax.Array) -> jax.Array:
         weights = self.class_weights or (1.0,) * logits.shape[1]
         return jnp.asarray(weights, logits.dtype)
-
-
-def balanced_weights(counts: Sequence[int] | None) -> tuple[float, ...]:
-    """Weighs classes so that all have the same total weight over the training nodes."""
-    if counts is None:
-        raise ValueError(
-            "class_weights is 'balanced', and the graph has not one class per node and training "
-            "nodes; leave it out"
-        )
-    found = np.asarray(counts)
-    weights = np.where(found > 0, found.sum() / (found.size * np.maximum(found, 1)), 0)
-    return tuple(weights.tolist())
 
 
 def _checked_weights(weights: Any) -> tuple[float, ...]:

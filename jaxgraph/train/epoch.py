@@ -11,39 +11,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.train.evaluation import add_sums, evaluation_sums
-from jaxgraph.train.latest_programs import LatestPrograms
-from jaxgraph.train.state import (
+from jaxgraph.parallel.streaming.function import StreamedFunction
+from jaxgraph.parallel.streaming.rehearsal import Needs, total_bytes
+from jaxgraph.train.fit_state import (
     LEARNERS,
+    Held,
+    Kept,
     TrainState,
-    abstract_state,
     as_shape,
     replicate,
     replicated_shape,
     shardings,
 )
+from jaxgraph.train.latest_programs import LatestPrograms
+from jaxgraph.train.objective import sums_of_splits
+from jaxgraph.train.passes import StreamedPasses, add_sums
 from jaxgraph.train.step import Learner, train_step, updated
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
-
-
-@pytree
-class Kept:
-    """The variables that training leaves in the model if it ends now, and their loss.
-
-    Attributes:
-      params, statistics: of the best epoch so far, or of the last finite one.
-      val_loss: the lowest so far, infinite before the first epoch.
-    """
-
-    params: nnx.State
-    statistics: nnx.State
-    val_loss: jax.Array
 
 
 @pytree
@@ -61,20 +49,10 @@ class Outcome:
     is_best: jax.Array
 
 
-def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
-    """The variables that are kept before the first epoch, with an infinite loss."""
-    val_loss = replicate(np.asarray(np.inf, jnp.result_type(float)), sharded)
-    return Kept(state.params, state.statistics, val_loss)
-
-
-def abstract_arguments(
-    model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph
-) -> tuple[TrainState, Kept, Any]:
-    """State, kept variables and random key before the first epoch, as shapes with shardings."""
-    state = abstract_state(model, optimizer, sharded)
-    val_loss = replicated_shape(jnp.result_type(float), sharded)
-    key = replicated_shape(jax.eval_shape(lambda: jax.random.key(0)).dtype, sharded)
-    return state, Kept(state.params, state.statistics, val_loss), key
+def epoch_on(learner: Learner, graphs: tuple[ShardedGraph, ...]) -> EpochProgram:
+    """An epoch on graphs, which depends on where their parts are."""
+    kind = StreamedEpoch if graphs[0].is_streamed else EpochProgram
+    return kind(learner, graphs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,53 +62,48 @@ class EpochProgram:
     Attributes:
       learner: model, optimizer and task.
       graphs: in the order of their steps.
-      restore_best: whether to keep the best variables instead of the last.
     """
 
     learner: Learner
-    graphs: tuple[ShardedGraph, ...]
-    restore_best: bool
+    graphs: tuple[Any, ...]
 
-    def run(
-        self, state: TrainState, kept: Kept, key: jax.Array, epoch: int
-    ) -> tuple[TrainState, Kept, Outcome]:
-        """Runs one epoch; `state` and `kept` stay valid, so that a failed epoch changes nothing."""
-        programs = programs_of(self.learner)
-        number = replicate(np.int32(epoch), self.graphs[0])
+    def run(self, held: Held, epoch: int) -> tuple[Held, Outcome]:
+        """Runs one epoch; what is held stays valid, so that a failed epoch changes nothing."""
+        programs, (state, kept, key) = programs_of(self.learner), held
+        first, number = self.graphs[0], replicate(np.int32(epoch), self.graphs[0])
         if len(self.graphs) == 1:
-            (graph,) = self.graphs
-            return programs.epoch(state, kept, graph, key, number, self.restore_best)
+            state, kept, outcome = programs.epoch(state, kept, first, key, number)
+            return Held(state, kept, key), outcome
         steps = []
         for index in self._trained():
-            of_graph = _graph_key(key, number, replicate(np.int32(index), self.graphs[0]))
+            of_graph = _graph_key(key, number, replicate(np.int32(index), first))
             state, sums = programs.step(state, self.graphs[index], of_graph)
             steps.append(sums)
         evaluations = [programs.evaluate(state, graph) for graph in self.graphs]
-        kept, outcome = programs.choose(
-            state, kept, self.graphs[0], steps, evaluations, self.restore_best
-        )
-        return state, kept, outcome
+        kept, outcome = programs.choose(state, kept, first, steps, evaluations)
+        return Held(state, kept, key), outcome
 
-    def compile(
-        self, state: TrainState, kept: Kept, key: jax.Array
-    ) -> tuple[jax.stages.Compiled, ...]:
+    def compile(self, held: Held) -> tuple[jax.stages.Compiled, ...]:
         """Compiles the programs of `run`, and runs nothing."""
         programs, started = programs_of(self.learner), time.perf_counter()
-        first, last = self.graphs[0], self.restore_best
+        first, (state, kept, key) = self.graphs[0], held
         if len(self.graphs) == 1:
             number = replicate(np.int32(0), first)
-            lowered = [programs.epoch.lower(state, kept, first, key, number, last)]
+            lowered = [programs.epoch.lower(state, kept, first, key, number)]
         else:
             steps = [programs.step.lower(state, self.graphs[i], key) for i in self._trained()]
             passes = [programs.evaluate.lower(state, graph) for graph in self.graphs]
             found = [each.out_info[1] for each in steps], [each.out_info for each in passes]
             replicated = NamedSharding(first.mesh, PartitionSpec())
-            sums, evaluated = jax.tree.map(lambda leaf: as_shape(leaf, replicated), found)
-            choice = programs.choose.lower(state, kept, first, sums, evaluated, last)
-            lowered = [*steps, *passes, choice]
+            sums = jax.tree.map(lambda leaf: as_shape(leaf, replicated), found)
+            lowered = [*steps, *passes, programs.choose.lower(state, kept, first, *sums)]
         compiled = tuple(each.compile() for each in lowered)
         programs.times.append(time.perf_counter() - started)
         return compiled
+
+    def needs(self, held: Held) -> Needs | None:
+        """The bytes that an epoch needs, where its graph is streamed."""
+        return None
 
     @property
     def compile_seconds(self) -> float:
@@ -144,14 +117,62 @@ class EpochProgram:
 
 
 @dataclasses.dataclass(frozen=True)
+class StreamedEpoch(EpochProgram):
+    """Runs epochs on a streamed graph, the only one of `graphs`."""
+
+    def run(self, held: Held, epoch: int) -> tuple[Held, Outcome]:
+        """See `EpochProgram.run`."""
+        (graph,), programs = self.graphs, programs_of(self.learner)
+        (state, kept, key), needs = held, self.needs(held)
+        graph.parts.moved.begin_epoch(needs.sent + needs.returned)
+        gradient, evaluation = self._functions(held)
+        of_epoch = epoch_key(key, replicate(np.int32(epoch), graph))
+        values, grads = gradient.value_and_grad(state.params, state.statistics, of_epoch)
+        loss, sums, statistics = values
+        state = programs.update(state, graph, loss, statistics, grads)
+        evaluated = evaluation(state.params, state.statistics)
+        kept, outcome = programs.choose(state, kept, graph, [sums], [evaluated])
+        return Held(state, kept, key), outcome
+
+    def compile(self, held: Held) -> tuple[jax.stages.Compiled, ...]:
+        """Compiles the programs of `run`, and runs nothing; returns those that parts visit."""
+        (graph,), programs, (state, kept, key) = self.graphs, programs_of(self.learner), held
+        self.needs(held)
+        functions = gradient, evaluation = self._functions(held)
+        replicated = gradient.executables.shared
+        found = gradient.result_types, state.params, evaluation.result_types
+        values, grads, evaluated = jax.tree.map(lambda leaf: as_shape(leaf, replicated), found)
+        # Beside those that parts visit, too: no epoch compiles any.
+        epoch_key.lower(key, replicated_shape(np.int32, graph)).compile()
+        loss, sums, statistics = values
+        programs.update.lower(state, graph, loss, statistics, grads).compile()
+        programs.choose.lower(state, kept, graph, [sums], [evaluated]).compile()
+        graph.parts.threads.start()
+        return tuple(each for function in functions for each in function.executables.compiled())
+
+    def needs(self, held: Held, *, compile: bool = True) -> Needs:
+        """The bytes that an epoch needs, with those of the variables."""
+        found = Needs(0, 0, 0, 0)
+        for function in self._functions(held):
+            found = found.then(function.needs if compile else function.least_needs)
+        # Parameters before and after the step, and those that are kept.
+        return dataclasses.replace(found, device=found.device + total_bytes(held[:2]))
+
+    def _functions(self, held: Held) -> tuple[StreamedFunction, StreamedFunction]:
+        split, task = self.learner.split(held.state), self.learner.task
+        passes = StreamedPasses(*self.graphs)
+        return passes.gradient(split, held.key, task, True), passes.evaluation(split, task)
+
+
+@dataclasses.dataclass(frozen=True)
 class Programs:
     """The compiled functions of training with one learner.
 
     Attributes:
-      epoch: `(state, kept, graph, key, epoch, restore_best)`, a whole epoch on one graph.
+      epoch: `(state, kept, graph, key, epoch)`, a whole epoch on one graph.
       step: `(state, graph, key)`.
       evaluate: `(state, graph)`.
-      choose: `(state, kept, graph, steps, evaluations, restore_best)`.
+      choose: `(state, kept, graph, steps, evaluations)`.
       update: `(state, graph, loss, statistics, gradients)`, of a streamed graph.
       times: seconds of every compilation; nearly 0 for the second of the same shapes.
     """
@@ -176,19 +197,18 @@ def programs_of(learner: Learner) -> Programs:
         sharded: ShardedGraph,
         key: jax.Array,
         number: jax.Array,
-        restore_best: bool,
     ) -> tuple[TrainState, Kept, Outcome]:
         state, sums = train_step(learner, state, sharded, jax.random.fold_in(key, number))
         evaluation = _evaluation_sums(learner, state, sharded)
-        kept, outcome = choose(learner, state, kept, sharded, [sums], [evaluation], restore_best)
+        kept, outcome = choose(learner, state, kept, sharded, [sums], [evaluation])
         return state, kept, outcome
 
     options = learner.compiler_options
     return Programs(
-        LatestPrograms(epoch, static_argnums=(5,), compiler_options=options),
+        LatestPrograms(epoch, compiler_options=options),
         LatestPrograms(partial(train_step, learner), compiler_options=options),
         LatestPrograms(partial(_evaluation_sums, learner)),
-        LatestPrograms(partial(choose, learner), static_argnums=(5,)),
+        LatestPrograms(partial(choose, learner)),
         LatestPrograms(partial(updated, learner)),
     )
 
@@ -200,7 +220,6 @@ def choose(
     sharded: ShardedGraph,
     steps: Sequence[Sums],
     evaluations: Sequence[Mapping[str, Sums]],
-    restore_best: bool,
 ) -> tuple[Kept, Outcome]:
     """Computes the scalars of an epoch, and chooses the variables to keep."""
     task = learner.task
@@ -213,10 +232,9 @@ def choose(
         val_loss = metrics["val"]["loss"].astype(kept.val_loss.dtype)
         good &= jnp.isfinite(val_loss)
         is_best = good & (val_loss < kept.val_loss)
-    replaces = is_best if restore_best else good
     evaluated = learner.evaluated(state)
     params, statistics = jax.tree.map(
-        lambda new, old: jnp.where(replaces, new, old),
+        lambda new, old: jnp.where(is_best, new, old),
         (evaluated.params, evaluated.statistics),
         (kept.params, kept.statistics),
     )
@@ -228,7 +246,7 @@ def choose(
 
 
 def _evaluation_sums(learner: Learner, state: TrainState, sharded: ShardedGraph) -> dict[str, Sums]:
-    return evaluation_sums(learner.split(learner.evaluated(state)), sharded, learner.task)
+    return sums_of_splits(learner.split(learner.evaluated(state)), sharded, learner.task)
 
 
 @jax.jit

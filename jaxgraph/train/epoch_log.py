@@ -12,8 +12,8 @@ from pathlib import Path
 import jax
 
 from jaxgraph.analysis import traffic, traffic_by_link
-from jaxgraph.run_log import append_line, check_log
-from jaxgraph.train.history import EpochRecord, without_nan
+from jaxgraph.run_log import append_line, check_log, plain
+from jaxgraph.train.history import EpochRecord
 
 PROCESS = "{process}"
 """Text in the name of a log that stands for the number of the process."""
@@ -92,7 +92,7 @@ class EpochLog:
         }
         path = Path(self._path.replace(PROCESS, str(process)))
         try:
-            append_line(path, json.dumps(without_nan(line), allow_nan=False))
+            append_line(path, json.dumps(plain(line), allow_nan=False))
         except OSError as error:
             self._is_writable = False
             reason = error.strerror or str(error)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import signal
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,25 +14,24 @@ from flax import nnx
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.seeds import checked_seed
-from jaxgraph.train import identity
-from jaxgraph.train.aggregates import with_aggregates
-from jaxgraph.train.agreement import ElsewhereInterrupted, check_alike, preempted, together
+from jaxgraph.train.agreement import check_alike
 from jaxgraph.train.arguments import (
     check_eval_params,
-    check_model,
     check_optimizer,
     checked_count,
     checked_graphs,
     checked_task,
 )
-from jaxgraph.train.checkpoints import Checkpoints, Saving, saving_of
-from jaxgraph.train.epoch import EpochProgram
-from jaxgraph.train.fit_state import FitState, abstract_fit_state, checked_fit_state
-from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
-from jaxgraph.train.measured import Measuring, Watch
-from jaxgraph.train.optimizers import EvalParams
-from jaxgraph.train.run import LossError, Progress, Run, epochs_of, with_policy, within_limit
-from jaxgraph.train.state import as_shape, random_key, restore
+from jaxgraph.train.checkpoints import Checkpoints, saving_of
+from jaxgraph.train.fit_state import (
+    FitState,
+    abstract_fit_state,
+    checked_fit_state,
+    random_key,
+)
+from jaxgraph.train.history import EpochRecord, History
+from jaxgraph.train.identity import EvalParams, of_process
+from jaxgraph.train.run import Run
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 
@@ -53,7 +49,6 @@ def fit(
     seed: int | None = None,
     task: Task | None = None,
     patience: int | None = None,
-    restore_best: bool = True,
     eval_params: EvalParams | None = None,
     aggregate_once: bool = True,
     memory_limit: int | str | None = None,
@@ -73,11 +68,13 @@ def fit(
     `jax.random.fold_in(jax.random.key(seed), e - 1)`, so that the curve does not depend on the
     number of devices; with several graphs, graph i also folds in i.
 
-    When training ends, the model holds what it has learned: after the last epoch, by patience, by a
-    result or an exception of `on_epoch`, or by KeyboardInterrupt. `History.state` continues the
-    run: two calls of 6 epochs equal one of 12, in parameters, statistics, optimizer, dropout and
-    patience. On another partition or number of devices results are the same but for rounding. On
-    the same sharded graph they are equal if both calls aggregate once or neither does.
+    When training ends, the model holds the parameters and statistics of the lowest validation loss,
+    or without validation nodes those of the last epoch: after the last epoch, by patience, by a
+    result or an exception of `on_epoch`, or by KeyboardInterrupt. `History.state` holds those of
+    the last epoch too, in `params` and `statistics`, and continues the run: two calls of 6 epochs
+    equal one of 12, in parameters, statistics, optimizer, dropout and patience. On another
+    partition or number of devices results are the same but for rounding. On the same sharded graph
+    they are equal if both calls aggregate once or neither does.
 
     Args:
       model: a module called as `model(shard, x, key=key, train=...)`; changed in place when
@@ -93,8 +90,6 @@ def fit(
       task: the task to learn; None: `NodeClassification()`.
       patience: number of epochs without a lower validation loss after which training stops,
         including those before `state`; None: never.
-      restore_best: whether to leave the parameters and statistics of the lowest validation loss
-        instead of the last epoch's. Without validation nodes it is always the last epoch's.
       eval_params: function of the optimizer's state and the parameters that returns the parameters
         to evaluate, such as `optax.contrib.schedule_free_eval_params`, or one that reads an average
         that a transformation of your own keeps. All metrics, the choice of the best epoch and the
@@ -150,11 +145,14 @@ def fit(
     """
     limit = None if memory_limit is None else bytes_of("memory_limit", memory_limit)
     task = checked_task(task)
-    measuring = Measuring.checked(
-        *(model, sharded, source, measure_every, repartition), aggregate_once=aggregate_once
-    )
-    graphs = checked_graphs(sharded, task, train=True)
-    check_model(model, graphs)
+    begin_watch = None
+    if measure_every is not None or repartition is not None:
+        # Training reaches up: the planner measures and moves it.
+        from jaxgraph.planner.cost.watch import watch_of
+
+        wanted = (source, measure_every, repartition)
+        begin_watch = watch_of(model, sharded, *wanted, aggregate_once=aggregate_once)
+    graphs = checked_graphs(model, sharded, task, train=True)
     check_optimizer(optimizer, model)
     check_eval_params(eval_params, optimizer, model, graphs)
     epochs = checked_count("epochs", epochs)
@@ -164,71 +162,45 @@ def fit(
             raise ValueError(f"{name} is {function!r}; expected a function")
     seed = None if seed is None else checked_seed("seed", seed)
     policy = None if plan is None else plan.policy
-    has_val = any("val" in task.splits(graph.shards) for graph in graphs)
-    contradictions = {
-        "plan: not for a graph in mode 'stream', which computes every stage again; leave it out": (
-            policy is not None and graphs[0].is_streamed
-        ),
-        "memory_limit: the plan has the policies for a limit of its own; leave out memory_limit, "
-        "or leave out plan": policy is not None and limit is not None,
-        "memory_limit: measurements and moves between epochs need memory of their own; leave out "
-        "measure_every and repartition, or leave out memory_limit": limit is not None
-        and measuring is not None,
-        "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave out "
-        "state, or leave out checkpoint": state is not None and checkpoint is not None,
-        "patience needs validation nodes, and the graph has no val_mask; give Graph val_mask=..., "
-        "or leave patience out": patience is not None and not has_val,
+    options = {
+        "epochs": epochs,
+        "seed": seed,
+        "patience": patience,
+        "eval_params": eval_params,
+        "aggregate_once": bool(aggregate_once),
+        "memory_limit": limit,
+        "plan": policy,
+        "state": state,
+        "checkpoint": checkpoint,
+        "source": source,
+        "measure_every": measure_every,
+        "repartition": repartition,
     }
-    for message, is_wrong in contradictions.items():
-        if is_wrong:
-            raise ValueError(message)
+    has_val = any("val" in task.splits(graph.shards) for graph in graphs)
+    _check_together(options, is_streamed=graphs[0].is_streamed, has_val=has_val)
     if jax.process_count() > 1:
-        options = {
-            "epochs": epochs,
-            "seed": seed,
-            "patience": patience,
-            "eval_params": eval_params,
-            "restore_best": bool(restore_best),
-            "aggregate_once": bool(aggregate_once),
-            "memory_limit": limit,
-            "plan": policy,
-            "state": jax.tree.leaves(state),
-            "checkpoint": None if checkpoint is None else (checkpoint.every, checkpoint.keep),
-            "measure_every": measure_every,
-            "repartition": repartition,
-        }
-        entries = identity.of_process(model, optimizer, task, graphs, options)
+        del options["source"]
+        options["state"] = jax.tree.leaves(state)
+        options["checkpoint"] = checkpoint and (checkpoint.every, checkpoint.keep)
+        entries = of_process(model, optimizer, task, graphs, options)
         check_alike(entries, "Call fit with the same arguments in all processes")
-    learner_of = partial(make_learner, optimizer=optimizer, task=task, eval_params=eval_params)
+    learner = make_learner(model, optimizer, task, eval_params)
     with saving_of(checkpoint, model, optimizer, task, graphs) as saving:
-        of_run, memory_plan = model, None
+        expected = abstract_fit_state(model, optimizer)
+        of_run = (limit, bool(aggregate_once), patience, on_epoch)
+        run, memory_plan = Run(model, optimizer, learner, expected, saving, *of_run), None
         if policy is not None:
-            of_run = with_policy(model, policy)
+            run = run.under_policy(policy)
         elif limit is not None and not graphs[0].is_streamed:
-            shapes = jax.tree.map(lambda leaf: as_shape(leaf, leaf.sharding), graphs)
-            shapes = with_aggregates(model, shapes, epochs) if aggregate_once else shapes
-            of_run, memory_plan = within_limit(
-                *(limit, model, shapes, optimizer),
-                lambda model: EpochProgram(learner_of(model), shapes, bool(restore_best)),
-            )
-        expected = abstract_fit_state(model, optimizer, restore_best=bool(restore_best))
-        run = Run(model, optimizer, learner_of(of_run), expected, bool(aggregate_once), limit)
-        resumed, before = saving.resumed, 0
-        if resumed is not None:
-            state, before = resumed.state, resumed.epoch
-        if before > epochs:
-            raise ValueError(
-                f"epochs is {epochs}, and {saving.last} is of a run that has done {before}; ask "
-                "for as many epochs or more, or take another folder"
-            )
-        if state is not None:
-            state = checked_fit_state(state, expected)
-            _check_seed(state, seed, graphs[0])
+            run, memory_plan = run.within_limit(graphs, epochs)
+        state, before = _resumed(run, state, epochs, seed, graphs[0])
         started = time.perf_counter()
         # Decisions for all epochs are made as in the run that is resumed.
         progress = run.begin(graphs, epochs, state, seed or 0)
-        compiled, compile_seconds = progress.compile()
-        needs = progress.needs()
+        placed = time.perf_counter()
+        compiled = progress.program.compile(progress.held)
+        compile_seconds = time.perf_counter() - placed
+        needs = progress.program.needs(progress.held)
         if needs is not None and limit is not None and needs.device > limit:
             raise ValueError(
                 f"memory_limit is {limit:,} bytes of a device; an epoch on {graphs[0].num_parts} "
@@ -236,79 +208,59 @@ def fit(
                 "(jaxgraph.planner.fewest_parts finds how many), or allow that"
             )
         watch = None
-        if measuring is not None:
+        if begin_watch is not None:
             program = progress.program
             seconds = max(time.perf_counter() - started, program.compile_seconds)
-            earlier = () if resumed is None else resumed.samples
-            watch = Watch(measuring, model, program.graphs[0], seconds, earlier)
+            watch = begin_watch(program.graphs[0], seconds, saving.resumed.samples)
         if on_compile is not None:
             on_compile(compiled)
-        blank = History((), compile_seconds, memory_plan=memory_plan, needs=needs, resumed=before)
-        return _train(run, progress, epochs - before, patience, watch, saving, on_epoch, blank)
+        begun = History((), compile_seconds, memory_plan=memory_plan, needs=needs, resumed=before)
+        return run.train(progress, epochs - before, watch, begun)
 
 
-def _train(
-    run: Run,
-    progress: Progress,
-    left: int,
-    patience: int | None,
-    watch: Watch | None,
-    saving: Saving,
-    on_epoch: Callable[[EpochRecord], Any] | None,
-    blank: History,
-) -> History:
-    """Runs so many epochs, saves them, and leaves what they learned in the model."""
-    # Whether all processes are between the same epochs, so that they can gather their rows.
-    is_alike = jax.process_count() == 1
-
-    def save(state: FitState, *, wait: bool) -> None:
-        samples = () if watch is None else watch.samples()
-        together(lambda: saving.save(state, progress.records, samples, wait=wait))
-
-    def end() -> History:
-        state = run.collect(progress)
-        restore(run.model, *run.learned(state))
-        save(state, wait=True)
-        measured = None if watch is None else watch.measured(progress.records)
-        records = (*saving.earlier, *progress.records)
-        return dataclasses.replace(blank, records=records, state=state, measured=measured)
-
-    def after_epoch() -> Any:
-        saving.check()
-        return on_epoch is not None and on_epoch(progress.records[-1])
-
-    try:
-        for new in epochs_of(run, progress, left, patience, watch):
-            progress, is_alike = new, True
-            is_last = together(after_epoch)
-            if preempted(progress.epoch):
-                raise ElsewhereInterrupted(signal.SIGTERM)
-            if is_last:
-                break
-            if saving.due(progress.epoch):
-                save(run.collect(progress), wait=False)
-            is_alike = jax.process_count() == 1
-    except KeyboardInterrupt as error:
-        if not is_alike:
-            raise
-        number = error.number if isinstance(error, ElsewhereInterrupted) else None
-        raise TrainingInterrupted(end(), number) from error
-    except LossError as error:
-        history = end()
-        last = "" if saving.last is None else f"; the last good checkpoint is {saving.last}"
-        raise DivergenceError(f"{error}{last}", history) from None
-    except BaseException:
-        if is_alike:
-            end()
-        raise
-    return end()
+def _check_together(options: dict[str, Any], *, is_streamed: bool, has_val: bool) -> None:
+    """Refuses options that are right alone and contradict each other, or the graph."""
+    given = {name for name, value in options.items() if value is not None}
+    measures = bool(given & {"measure_every", "repartition"})
+    contradictions = {
+        "source is read by measure_every and repartition='auto' alone; give one of them, or leave "
+        "source out": "source" in given and not measures,
+        "plan: not for a graph in mode 'stream', which computes every stage again; leave it out": (
+            "plan" in given and is_streamed
+        ),
+        "memory_limit: the plan has the policies for a limit of its own; leave out memory_limit, "
+        "or leave out plan": {"plan", "memory_limit"} <= given,
+        "memory_limit: measurements and moves between epochs need memory of their own; leave out "
+        "measure_every and repartition, or leave out memory_limit": "memory_limit" in given
+        and measures,
+        "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave out "
+        "state, or leave out checkpoint": {"state", "checkpoint"} <= given,
+        "patience needs validation nodes, and the graph has no val_mask; give Graph val_mask=..., "
+        "or leave patience out": "patience" in given and not has_val,
+    }
+    for message, is_wrong in contradictions.items():
+        if is_wrong:
+            raise ValueError(message)
 
 
-def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> None:
-    if seed is None:
-        return
-    key_data = jax.device_get(jax.random.key_data(random_key(seed, sharded)))
-    if not np.array_equal(key_data, jax.device_get(state.key_data)):
+def _resumed(
+    run: Run, state: FitState | None, epochs: int, seed: int | None, sharded: ShardedGraph
+) -> tuple[FitState | None, int]:
+    """The state from which a run goes on, if any, and the epochs that its checkpoint has done."""
+    resumed = run.saving.resumed
+    if resumed.epoch > epochs:
         raise ValueError(
-            f"seed is {seed}, and the state continues a run of another seed; leave seed out"
+            f"epochs is {epochs}, and {run.saving.last} is of a run that has done {resumed.epoch}; "
+            "ask for as many epochs or more, or take another folder"
         )
+    state = state if resumed.state is None else resumed.state
+    if state is None:
+        return None, 0
+    state = checked_fit_state(state, run.expected)
+    if seed is not None:
+        key_data = jax.device_get(jax.random.key_data(random_key(seed, sharded)))
+        if not np.array_equal(key_data, jax.device_get(state.key_data)):
+            raise ValueError(
+                f"seed is {seed}, and the state continues a run of another seed; leave seed out"
+            )
+    return state, resumed.epoch

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from jaxgraph.run_log import plain
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.streaming.rehearsal import Needs
@@ -223,11 +224,7 @@ class History:
             contents["needs"] = dataclasses.asdict(self.needs)
         if self.measured is not None:
             contents["measured"] = self.measured.to_dict()
-        return without_nan(contents)
-
-    def to_json(self) -> str:
-        """Returns `to_dict` as JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
+        return plain(contents)
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -267,12 +264,3 @@ class DivergenceError(FloatingPointError):
         )
         self.loss = loss
         self.history = history
-
-
-def without_nan(value: Any) -> Any:
-    """Returns dicts and lists of numbers for JSON, with None for NaN and infinity."""
-    if isinstance(value, dict):
-        return {name: without_nan(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any
@@ -121,6 +121,36 @@ def definition(value: Any, *, numbers: bool = True, here: bool = False) -> str:
         return _name(value), *map(plain, parts)
 
     return hashlib.blake2b(repr(plain(value)).encode(), digest_size=16).hexdigest()
+
+
+EvalParams = Callable[[Any, Any], Any]
+"""`(optimizer_state, params) -> params`: the parameters to evaluate and to keep."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """A transformation of optax, hashable, and equal to those with the same structure.
+
+    It is a pair of closures, and each call of its factory makes new ones: compared by identity, a
+    new but equal optimizer would compile its programs again.
+
+    Attributes:
+      structure: a digest of its functions and constants, which is compared.
+      transformation: the transformation.
+      eval_params: reads the parameters to evaluate; None: those of the steps.
+    """
+
+    structure: str = dataclasses.field(repr=False)
+    transformation: optax.GradientTransformation = dataclasses.field(compare=False)
+    eval_params: EvalParams | None = dataclasses.field(default=None, compare=False)
+
+
+def comparable(
+    transformation: optax.GradientTransformation, eval_params: EvalParams | None = None
+) -> Optimizer:
+    """Makes a transformation comparable."""
+    structure = definition((transformation, eval_params), here=True)
+    return Optimizer(structure, transformation, eval_params)
 
 
 def _of_model(model: nnx.Module) -> dict[str, str]:

@@ -29,10 +29,6 @@ class LatestPrograms:
     def __call__(self, *arguments: Any) -> Any:
         return self._of(arguments)(*arguments)
 
-    def trace(self, *arguments: Any) -> jax.stages.Traced:
-        """Traces a call; see `jax.jit`."""
-        return self._of(arguments).trace(*arguments)
-
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
         """Lowers a call; see `jax.jit`."""
         return self._of(arguments).lower(*arguments)

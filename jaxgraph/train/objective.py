@@ -94,6 +94,11 @@ def split_sums(split: Split, shard: Shard, task: Task) -> dict[str, Sums]:
     return shard.sum({s: task.sums(outputs, plain, s) for s in task.splits(plain)})
 
 
+def sums_of_splits(split: Split, sharded: ShardedGraph, task: Task) -> dict[str, Sums]:
+    """A task's sums for every split of a graph, in one inference pass of a placed model."""
+    return spmd(lambda split, shard: split_sums(split, shard, task))(split, sharded)
+
+
 def gradients(
     split: Split, sharded: ShardedGraph, key: jax.Array | None, task: Task, train: bool
 ) -> tuple[jax.Array, Sums, nnx.State, nnx.State]:

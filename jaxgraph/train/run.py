@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
 
@@ -19,18 +19,26 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.layers import RematPolicy
 from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.train.aggregates import StreamedAggregate, with_aggregates
-from jaxgraph.train.epoch import EpochProgram, Kept, Outcome, abstract_arguments, first_kept
-from jaxgraph.train.evaluation import as_numbers
-from jaxgraph.train.fit_state import FitState, collected, place_fit_state
-from jaxgraph.train.history import EpochRecord
-from jaxgraph.train.measured import Watch
-from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key
-from jaxgraph.train.step import Learner
-from jaxgraph.train.streamed_epoch import StreamedEpoch, needs_of
+from jaxgraph.train.agreement import ElsewhereInterrupted, preempted, together
+from jaxgraph.train.checkpoints import Saving
+from jaxgraph.train.epoch import EpochProgram, Outcome, StreamedEpoch, epoch_on
+from jaxgraph.train.fit_state import (
+    FitState,
+    Held,
+    abstract_held,
+    as_shape,
+    collected,
+    first_held,
+    place_fit_state,
+    restore,
+)
+from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
+from jaxgraph.train.passes import as_numbers
+from jaxgraph.train.step import Learner, make_learner
 
 if TYPE_CHECKING:
+    from jaxgraph.planner.cost.watch import Watch
     from jaxgraph.planner.policy_search import MemoryPlan
 
 
@@ -40,36 +48,22 @@ class Progress:
 
     Attributes:
       program: an epoch, on the graphs where it trains.
-      state, kept, key: arrays on their mesh.
+      held: arrays on their mesh.
       epoch: number of completed epochs.
       best_epoch: number of the best epoch; 0 before the first.
       records: this call's records.
     """
 
     program: EpochProgram
-    state: TrainState
-    kept: Kept
-    key: jax.Array
+    held: Held
     epoch: int = 0
     best_epoch: int = 0
     records: tuple[EpochRecord, ...] = ()
 
-    def compile(self) -> tuple[tuple[jax.stages.Compiled, ...], float]:
-        """Compiles an epoch; returns its programs and the seconds."""
-        started = time.perf_counter()
-        compiled = self.program.compile(self.state, self.kept, self.key)
-        return compiled, time.perf_counter() - started
-
-    def needs(self) -> Needs | None:
-        """The bytes that an epoch needs, where the graph is streamed."""
-        if isinstance(self.program, StreamedEpoch):
-            return self.program.needs(self.state, self.kept, self.key)
-        return None
-
-    def after(self, state: TrainState, kept: Kept, record: EpochRecord) -> Progress:
+    def after(self, held: Held, record: EpochRecord) -> Progress:
+        """The run after one more epoch."""
         best_epoch = record.epoch if record.is_best else self.best_epoch
-        records = (*self.records, record)
-        return Progress(self.program, state, kept, self.key, record.epoch, best_epoch, records)
+        return Progress(self.program, held, record.epoch, best_epoch, (*self.records, record))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,16 +74,59 @@ class Run:
       model, optimizer: as given.
       learner: both, and the task.
       expected: the structure of the run's state.
-      aggregate_once: as given.
+      saving: of its checkpoints.
       limit: bytes of a device; None: any.
+      aggregate_once, patience, on_epoch: as given.
     """
 
     model: nnx.Module
     optimizer: optax.GradientTransformation
     learner: Learner
     expected: FitState
-    aggregate_once: bool
+    saving: Saving
     limit: int | None
+    aggregate_once: bool
+    patience: int | None
+    on_epoch: Callable[[EpochRecord], Any] | None
+
+    def under(self, model: nnx.Module) -> Run:
+        """The run with the policy of another model, which has the same variables."""
+        task, eval_params = self.learner.task, self.learner.optimizer.eval_params
+        learner = make_learner(model, self.optimizer, task, eval_params)
+        return dataclasses.replace(self, learner=learner)
+
+    def under_policy(self, policy: Sequence[RematPolicy]) -> Run:
+        """The run with the policy of a plan."""
+        if not isinstance(self.model, Stack):
+            raise ValueError(
+                f"the plan has policies of layers, and model is {kind_of(self.model)}, which has "
+                "none; expected a jaxgraph.nn.Stack, such as the one that the plan was made for"
+            )
+        return self.under(self.model.with_policy(policy))
+
+    def within_limit(self, graphs: tuple[ShardedGraph, ...], epochs: int) -> tuple[Run, MemoryPlan]:
+        """The run with the cheapest policy under which an epoch fits, and the plan."""
+        # Training reaches up: the planner compiles its steps.
+        from jaxgraph.planner.policy_search import Needed, cheapest_fitting
+
+        assert self.limit is not None
+        graphs = jax.tree.map(lambda leaf: as_shape(leaf, leaf.sharding), graphs)
+        if self.aggregate_once:
+            graphs = with_aggregates(self.model, graphs, epochs)
+        held = abstract_held(self.model, self.optimizer, graphs[0])
+        resident = sum(map(_bytes, jax.tree.leaves((held[:2], graphs))))
+
+        def needs(model: nnx.Module) -> Needed:
+            programs: Any = epoch_on(self.under(model).learner, graphs).compile(held)
+            found = [each.memory_analysis() for each in programs]
+            most = max(
+                each.output_size_in_bytes - each.alias_size_in_bytes + each.temp_size_in_bytes
+                for each in found
+            )
+            return Needed(resident, most, max(each.host_temp_size_in_bytes for each in found))
+
+        model, plan = cheapest_fitting(self.model, graphs[0], self.limit, needs)
+        return self.under(model), plan
 
     def begin(
         self, graphs: tuple[ShardedGraph, ...], epochs: int, state: FitState | None, seed: int
@@ -97,48 +134,25 @@ class Run:
         """The run before its first epoch on these graphs, of so many epochs."""
         if self.aggregate_once:
             graphs = with_aggregates(self.model, graphs, epochs, self._fits)
-        kind = StreamedEpoch if graphs[0].is_streamed else EpochProgram
-        program = kind(self.learner, graphs, self.expected.best_params is not None)
+        program, graph = epoch_on(self.learner, graphs), graphs[0]
         if state is None:
-            first = initial_state(self.model, graphs[0], self.optimizer)
-            kept, key = first_kept(first, graphs[0]), random_key(seed, graphs[0])
-            return Progress(program, first, kept, key)
-        abstract = abstract_state(self.model, self.optimizer, graphs[0])
-        placed = place_fit_state(state, abstract, graphs[0])
-        return Progress(program, *placed, int(state.epoch), int(state.best_epoch))
+            return Progress(program, first_held(self.model, self.optimizer, graph, seed))
+        abstract = abstract_held(self.model, self.optimizer, graph)
+        held = place_fit_state(state, abstract.state, graph)
+        return Progress(program, held, int(state.epoch), int(state.best_epoch))
 
     def _fits(self, aggregate: StreamedAggregate) -> bool:
         """True where an aggregate, and epochs with it, keep the limit."""
         if self.limit is None:
             return True
-        needs = needs_of(self.learner, self.model, self.optimizer, aggregate.graph)
+        held = abstract_held(self.model, self.optimizer, aggregate.graph)
+        needs = StreamedEpoch(self.learner, (aggregate.graph,)).needs(held)
         return max(needs.device, aggregate.function.needs.device) <= self.limit
 
     def collect(self, progress: Progress) -> FitState:
         """Copies the run to the host; the same in every process."""
-        state, words = progress.state, jax.random.key_data(progress.key)
-        kept: Any = progress.kept
-        found = FitState(
-            params=state.params,
-            statistics=state.statistics,
-            optimizer_state=state.optimizer_state,
-            best_params=kept.params if self.expected.best_params is not None else None,
-            best_statistics=kept.statistics if self.expected.best_params is not None else None,
-            best_val_loss=kept.val_loss,
-            key_data=jax.device_get(words),
-            epoch=np.asarray(progress.epoch, np.int32),
-            best_epoch=np.asarray(progress.best_epoch, np.int32),
-        )
-        return collected(found, self.expected, progress.program.graphs[0])
-
-    def learned(self, state: FitState) -> tuple[nnx.State, nnx.State]:
-        """The parameters and statistics to leave in the model."""
-        has_other = self.learner.optimizer.eval_params is not None and state.best_params is None
-        if not (has_other and state.epoch):
-            return state.learned
-        last = TrainState(*jax.device_put((state.params, state.statistics, state.optimizer_state)))
-        last = jax.jit(self.learner.evaluated)(last)
-        return last.params, last.statistics
+        numbers, graph = (progress.epoch, progress.best_epoch), progress.program.graphs[0]
+        return collected(progress.held, *numbers, self.expected, graph)
 
     def move(
         self, progress: Progress, epochs: int, sharded: ShardedGraph
@@ -146,43 +160,88 @@ class Run:
         """Continues on another sharded graph, for so many epochs; see `Watch.after`."""
         started = time.perf_counter()
         moved = self.begin((sharded,), epochs, self.collect(progress), 0)
-        moved.compile()
+        moved.program.compile(moved.held)
         moved = dataclasses.replace(moved, records=progress.records)
         seconds = max(time.perf_counter() - started, moved.program.compile_seconds)
         return moved, moved.program.graphs[0], seconds
 
+    def epochs(self, progress: Progress, epochs: int, watch: Watch | None) -> Iterator[Progress]:
+        """Runs epochs until the last one, the end of patience or a loss that is not finite."""
+        patience = self.patience
+        for left in reversed(range(epochs)):
+            if patience is not None and progress.epoch - progress.best_epoch >= patience:
+                return
+            started = time.perf_counter()
+            with jax.profiler.StepTraceAnnotation("epoch", step_num=progress.epoch + 1):
+                held, outcome = progress.program.run(progress.held, progress.epoch)
+                # Waits for the devices and raises their errors before the epoch is kept.
+                outcome = jax.device_get(outcome)
+            slowest = None if watch is None else watch.slowest_part()
+            seconds = time.perf_counter() - started
+            record = _record(progress.epoch + 1, outcome, seconds, slowest)
+            wrong = _not_finite(record)
+            if wrong:
+                spoiled = _first_spoiled(held.state.params)
+                raise LossError(f"epoch {record.epoch}: the {wrong}; {spoiled}")
+            progress = progress.after(held, record)
+            yield progress
+            if patience is not None:  # So many remain at least.
+                left = min(left, patience - (progress.epoch - progress.best_epoch))
+            if watch is not None:
+                moved = watch.after(progress.records, left, partial(self.move, progress, left))
+                progress = progress if moved is None else moved
+
+    def train(self, progress: Progress, left: int, watch: Watch | None, begun: History) -> History:
+        """Runs so many epochs, saves them, and leaves what they learned in the model."""
+        saving, on_epoch = self.saving, self.on_epoch
+        # Whether all processes are between the same epochs, so that they can gather their rows.
+        is_alike = jax.process_count() == 1
+
+        def save(state: FitState, *, wait: bool) -> None:
+            samples = () if watch is None else watch.samples()
+            together(lambda: saving.save(state, progress.records, samples, wait=wait))
+
+        def end() -> History:
+            state = self.collect(progress)
+            restore(self.model, *state.learned)
+            save(state, wait=True)
+            measured = None if watch is None else watch.measured(progress.records)
+            records = (*saving.resumed.records, *progress.records)
+            return dataclasses.replace(begun, records=records, state=state, measured=measured)
+
+        def after_epoch() -> Any:
+            saving.check()
+            return on_epoch is not None and on_epoch(progress.records[-1])
+
+        try:
+            for new in self.epochs(progress, left, watch):
+                progress, is_alike = new, True
+                is_last = together(after_epoch)
+                if preempted(progress.epoch):
+                    raise ElsewhereInterrupted(signal.SIGTERM)
+                if is_last:
+                    break
+                if saving.due(progress.epoch):
+                    save(self.collect(progress), wait=False)
+                is_alike = jax.process_count() == 1
+        except KeyboardInterrupt as error:
+            if not is_alike:
+                raise
+            number = error.number if isinstance(error, ElsewhereInterrupted) else None
+            raise TrainingInterrupted(end(), number) from error
+        except LossError as error:
+            history = end()
+            last = "" if saving.last is None else f"; the last good checkpoint is {saving.last}"
+            raise DivergenceError(f"{error}{last}", history) from None
+        except BaseException:
+            if is_alike:
+                end()
+            raise
+        return end()
+
 
 class LossError(Exception):
     """An epoch whose loss is not finite."""
-
-
-def epochs_of(
-    run: Run, progress: Progress, epochs: int, patience: int | None, watch: Watch | None
-) -> Iterator[Progress]:
-    """Runs epochs until the last one, the end of patience or a loss that is not finite."""
-    for left in reversed(range(epochs)):
-        if patience is not None and progress.epoch - progress.best_epoch >= patience:
-            return
-        started = time.perf_counter()
-        with jax.profiler.StepTraceAnnotation("epoch", step_num=progress.epoch + 1):
-            state, kept, outcome = progress.program.run(
-                progress.state, progress.kept, progress.key, progress.epoch
-            )
-            # Waits for the devices and raises their errors before the epoch is kept.
-            outcome = jax.device_get(outcome)
-        slowest = None if watch is None else watch.slowest_part()
-        seconds = time.perf_counter() - started
-        record = _record(progress.epoch + 1, outcome, seconds, slowest)
-        wrong = _not_finite(record)
-        if wrong:
-            raise LossError(f"epoch {record.epoch}: the {wrong}; {_first_spoiled(state.params)}")
-        progress = progress.after(state, kept, record)
-        yield progress
-        if patience is not None:  # So many remain at least.
-            left = min(left, patience - (progress.epoch - progress.best_epoch))
-        if watch is not None:
-            moved = watch.after(progress.records, left, partial(run.move, progress, left))
-            progress = progress if moved is None else moved
 
 
 def _record(epoch: int, outcome: Outcome, seconds: float, slowest: Any) -> EpochRecord:
@@ -215,41 +274,6 @@ def _first_spoiled(params: nnx.State) -> str:
 @jax.jit
 def _are_finite(leaves: list[list[jax.Array]]) -> list[jax.Array]:
     return [jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in each])) for each in leaves]
-
-
-def with_policy(model: nnx.Module, policy: Sequence[RematPolicy]) -> nnx.Module:
-    """The model, with the same variables and the policy of a plan."""
-    if not isinstance(model, Stack):
-        raise ValueError(
-            f"the plan has policies of layers, and model is {kind_of(model)}, which has none; "
-            "expected a jaxgraph.nn.Stack, such as the one that the plan was made for"
-        )
-    return model.with_policy(policy)
-
-
-def within_limit(
-    limit: int,
-    model: nnx.Module,
-    graphs: tuple[ShardedGraph, ...],
-    optimizer: optax.GradientTransformation,
-    program_of: Callable[[nnx.Module], EpochProgram],
-) -> tuple[nnx.Module, MemoryPlan]:
-    """The model with the cheapest policy under which an epoch fits, and the plan; reads no data."""
-    # The one place where training reaches up: the planner compiles steps of training.
-    from jaxgraph.planner.policy_search import Needed, cheapest_fitting
-
-    arguments = abstract_arguments(model, optimizer, graphs[0])
-    resident = sum(map(_bytes, jax.tree.leaves((arguments[:2], graphs))))
-
-    def needs(model: nnx.Module) -> Needed:
-        found: list[Any] = [p.memory_analysis() for p in program_of(model).compile(*arguments)]
-        most = max(
-            each.output_size_in_bytes - each.alias_size_in_bytes + each.temp_size_in_bytes
-            for each in found
-        )
-        return Needed(resident, most, max(each.host_temp_size_in_bytes for each in found))
-
-    return cheapest_fitting(model, graphs[0], limit, needs)
 
 
 def _bytes(leaf: jax.ShapeDtypeStruct) -> int:

@@ -1,9 +1,8 @@
-"""One full-batch training step, and the loss and gradient without a step."""
+"""One full-batch training step."""
 
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,26 +10,10 @@ import optax
 from flax import nnx
 
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.parallel.spmd import collect_rows
-from jaxgraph.parallel.streaming.graph import StreamedGraph
-from jaxgraph.seeds import checked_seed
-from jaxgraph.train.arguments import (
-    check_model,
-    check_optimizer,
-    checked_graph,
-    checked_task,
-)
-from jaxgraph.train.latest_programs import LatestPrograms
+from jaxgraph.train.arguments import check_optimizer, checked_graph, checked_task
+from jaxgraph.train.fit_state import TrainState, abstract_state, shardings
+from jaxgraph.train.identity import EvalParams, Optimizer, comparable
 from jaxgraph.train.objective import Split, gradients, split_model
-from jaxgraph.train.optimizers import EvalParams, Optimizer, comparable
-from jaxgraph.train.state import (
-    TrainState,
-    abstract_state,
-    place_variables,
-    random_key,
-    shardings,
-)
-from jaxgraph.train.streamed import streamed_gradient
 from jaxgraph.train.task import Sums, Task
 
 
@@ -137,8 +120,7 @@ def trace_train_step(
 ) -> tuple[jax.stages.Traced, tuple[TrainState, ShardedGraph, jax.Array]]:
     """Traces a training step without compiling it: what `compile_train_step` compiles."""
     task = checked_task(task)
-    sharded = checked_graph(sharded, task, abstract=True, train=True)
-    check_model(model, (sharded,))
+    sharded = checked_graph(model, sharded, task, abstract=True, train=True)
     check_optimizer(optimizer, model)
     learner = make_learner(model, optimizer, task)
 
@@ -164,45 +146,3 @@ def make_learner(
     policies: Any = getattr(model, "policy", None) or ()
     offloads = any(getattr(policy, "offload", ()) for policy in policies)
     return Learner(split_model(model)[0], comparable(optimizer, eval_params), task, offloads)
-
-
-def loss_and_grad(
-    model: nnx.Module,
-    sharded: ShardedGraph,
-    *,
-    seed: int = 0,
-    train: bool = False,
-    task: Task | None = None,
-) -> tuple[jax.Array, nnx.State]:
-    """Computes the training loss of a model and its gradient; the model does not change.
-
-    Args:
-      model: a module called as `model(shard, x, key=key, train=train)`.
-      sharded: the graph.
-      seed: seed of the random key, `jax.random.key(seed)`, from 0 to 2**32 - 1.
-      train: whether dropout is on and BatchNorm normalises by this graph.
-      task: the task that defines the loss; None: `NodeClassification()`.
-
-    Returns:
-      The loss, a scalar, and the gradient, a pytree of the parameters; rows of a `NodeEmbedding`
-      are in the graph's order.
-
-    Raises:
-      ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
-    """
-    task = checked_task(task)
-    sharded = checked_graph(sharded, task, train=True)
-    check_model(model, (sharded,))
-    key = random_key(checked_seed("seed", seed), sharded)
-    split = place_variables(split_model(model), sharded)
-    if isinstance(sharded, StreamedGraph):
-        loss, *_, grads = streamed_gradient(sharded, split, key, task, bool(train))
-        return loss, grads
-    loss, grads = _loss_and_grad(split, sharded, key, task, bool(train))
-    return loss, collect_rows(grads, sharded)
-
-
-@partial(LatestPrograms, static_argnums=(3, 4))
-def _loss_and_grad(*arguments: Any) -> tuple[jax.Array, nnx.State]:
-    loss, _, _, grads = gradients(*arguments)
-    return loss, grads

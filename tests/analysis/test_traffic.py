@@ -44,45 +44,37 @@ def two_axes() -> Mesh:
     return Mesh(devices, ("hosts", "graph"), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
-class TestOneCollective:
-    def test_none(self):
-        assert traffic(compile_sharded(jnp.sin)) == {}
+SOME = [(0, 1), (1, 2), (3, 3), (5, 0)]
+"""Three of these leave a device."""
 
-    def test_all_gather(self):
-        compiled = compile_sharded(lambda x: jax.lax.all_gather(x, "graph"), out=P(None, "graph"))
-        assert traffic(compiled) == {"all-gather": 7 * BLOCK}
 
-    def test_all_reduce(self):
-        compiled = compile_sharded(lambda x: jax.lax.psum(x, "graph"), out=P())
-        assert traffic(compiled) == {"all-reduce": 2 * 7 * BLOCK // 8}
-
-    def test_reduce_scatter(self):
-        compiled = compile_sharded(lambda x: jax.lax.psum_scatter(x, "graph", tiled=True))
-        assert traffic(compiled) == {"reduce-scatter": 7 * BLOCK // 8}
-
-    def test_all_to_all(self):
-        compiled = compile_sharded(lambda x: jax.lax.all_to_all(x, "graph", 0, 0, tiled=True))
-        assert traffic(compiled) == {"all-to-all": 7 * BLOCK // 8}
-
-    def test_permute_between_some_devices(self):
-        pairs = [(0, 1), (1, 2), (3, 3), (5, 0)]  # of which three leave a device
-        compiled = compile_sharded(lambda x: jax.lax.ppermute(x, "graph", pairs))
-        assert traffic(compiled) == {"collective-permute": 3 * BLOCK // 8}
-
-    def test_on_fewer_devices(self):
-        compiled = compile_sharded(
+@pytest.mark.parametrize(
+    ("function", "devices", "out", "sent"),
+    [
+        (jnp.sin, 8, None, {}),
+        (lambda x: jax.lax.all_gather(x, "graph"), 8, P(None, "graph"), {"all-gather": 7 * BLOCK}),
+        (lambda x: jax.lax.psum(x, "graph"), 8, P(), {"all-reduce": 2 * 7 * BLOCK // 8}),
+        (
+            lambda x: jax.lax.psum_scatter(x, "graph", tiled=True),
+            *(8, None, {"reduce-scatter": 7 * BLOCK // 8}),
+        ),
+        (
+            lambda x: jax.lax.all_to_all(x, "graph", 0, 0, tiled=True),
+            *(8, None, {"all-to-all": 7 * BLOCK // 8}),
+        ),
+        (
+            lambda x: jax.lax.ppermute(x, "graph", SOME),
+            *(8, None, {"collective-permute": 3 * BLOCK // 8}),
+        ),
+        (
             lambda x: jax.lax.psum(jax.lax.ppermute(x, "graph", ring(1, 3)), "graph"),
-            mesh=make_mesh(3),
-            out=P(),
-        )
-        assert traffic(compiled) == {
-            "all-reduce": round(2 * 2 / 3 * BLOCK),
-            "collective-permute": BLOCK,
-        }
-
-    def test_nothing_leaves_a_single_device(self):
-        compiled = compile_sharded(lambda x: jax.lax.psum(x, "graph"), mesh=make_mesh(1), out=P())
-        assert traffic(compiled) == {}
+            *(3, P(), {"all-reduce": round(2 * 2 / 3 * BLOCK), "collective-permute": BLOCK}),
+        ),
+        (lambda x: jax.lax.psum(x, "graph"), 1, P(), {}),
+    ],
+)
+def test_one_collective(function, devices, out, sent):
+    assert traffic(compile_sharded(function, mesh=make_mesh(devices), out=out)) == sent
 
 
 # The CPU backend sends bfloat16 as float32.
@@ -90,21 +82,6 @@ class TestOneCollective:
 def test_element_types(dtype, size):
     compiled = compile_sharded(permute, dtype=dtype)
     assert traffic(compiled) == {"collective-permute": ROWS * COLUMNS * size}
-
-
-class TestSeveral:
-    def test_gather_permute_and_sum_together(self):
-        def program(x):
-            everything = jax.lax.all_gather(x, "graph", tiled=True)
-            scattered = jax.lax.psum_scatter(jnp.sin(everything), "graph", tiled=True)
-            return permute(scattered) + permute(x, 3)
-
-        expected = {
-            "all-gather": 7 * BLOCK,
-            "collective-permute": 2 * BLOCK,
-            "reduce-scatter": 7 * BLOCK,
-        }
-        assert traffic(compile_sharded(program)) == expected
 
 
 class TestGroups:

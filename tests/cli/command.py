@@ -1,5 +1,9 @@
 """The command line as tests run it, in this process."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 from typer.testing import CliRunner
 
 from jaxgraph.cli.main import app
@@ -10,6 +14,12 @@ def run(*arguments: str) -> str:
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def written(out: Path, *arguments: str) -> Any:
+    """Returns the JSON that a command that succeeds writes to a path."""
+    run(*arguments, "--json", str(out))
+    return json.loads(out.read_text())
 
 
 def refused(*arguments: str, **environment: str) -> str:

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from jaxgraph.cli import options
 from jaxgraph.cli.command import REQUIRED, Options, command_of, option
+from jaxgraph.cli.options import TrainOptions
 from jaxgraph.cli.partition import PartitionOptions
-from jaxgraph.cli.train_options import TrainOptions
 from jaxgraph.nn.layer import NORMS
 
 UNLIMITED = ("coordinator", "dataset", "memory_limit", "process_memory", "option", "weight_column")
@@ -70,22 +70,6 @@ def test_a_bug_is_not_dressed_up_as_a_mistake():
 def test_ctrl_c_is_one_line_and_exit_code_130():
     result = CliRunner().invoke(app, ["--count", "130"])
     assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"count": 1, "mean_degree": -1.0}, r"^--mean-degree: got -1.0; expected at least 0\.$"),
-        ({"count": 1, "mean_degree": math.nan}, "got nan"),
-        ({"count": 1, "mean_degree": math.inf}, "got inf"),
-        ({"count": 1001}, r"^--count: got 1001; expected a number of at most 1000\.$"),
-        ({"count": 1, "mode": "domian"}, "--mode: got 'domian'; .* Did you mean 'domain'"),
-    ],
-)
-def test_what_is_outside_of_its_limits_is_refused(wrong: dict[str, Any], message: str):
-    Some(count=3, mean_degree=0.5, mode="domain")
-    with pytest.raises(ValueError, match=message):
-        Some(**wrong)
 
 
 @pytest.mark.parametrize("options", [TrainOptions, PartitionOptions])

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 import jaxgraph
 from jaxgraph.cli.command import option_name
 from jaxgraph.cli.main import app
+from jaxgraph.cli.options import TrainOptions
 from jaxgraph.cli.partition import PartitionOptions
 from jaxgraph.cli.plan import PlanOptions
-from jaxgraph.cli.train_options import TrainOptions
 from tests.interpreter import run_alone
 
 

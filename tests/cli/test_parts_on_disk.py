@@ -1,15 +1,13 @@
 """`jaxgraph partition --out` and `jaxgraph train --partition`: the same run as on the graph."""
 
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from jaxgraph import datasets
 from jaxgraph.parallel import open_parts
-from tests.cli.command import refused, run
+from tests.cli.command import run, written
 
 SBM = ["--dataset", "sbm", "--num-nodes", "120", "--num-classes", "3", "--num-features", "8"]
 QUICK = ["--layers", "2", "--hidden", "4", "--epochs", "3"]
@@ -28,64 +26,19 @@ def test_training_from_parts_is_training_on_the_graph(
 ):
     graph = SBM if name == "sbm" else ["--dataset", "cora", "--data-dir", str(data_dir)]
     cut = [*graph, "--parts", "2", "--partitioner", "hash", *MODES[mode]]
-    parts, report, of_graph, of_parts = (str(tmp_path / each) for each in ("p", "r", "g", "f"))
-    assert "Parts on disk" in run("partition", *cut, "--out", parts, "--json", report)
-    run("train", *cut, *QUICK, "--json", of_graph)
-    run("train", "--partition", parts, *QUICK, "--json", of_parts)
-    written, read = (json.loads(Path(each).read_text()) for each in (of_graph, of_parts))
-    assert read["history"]["loss"] == written["history"]["loss"]
+    parts, report = str(tmp_path / "p"), tmp_path / "r"
+    assert "Parts on disk" in run("partition", *cut, "--out", parts, "--json", str(report))
+    of_graph = written(tmp_path / "g", "train", *cut, *QUICK)
+    read = written(tmp_path / "f", "train", "--partition", parts, *QUICK)
+    assert read["history"]["loss"] == of_graph["history"]["loss"]
     for same in ("graph", "evaluation", "padding", "traffic"):
-        assert read[same] == written[same]
+        assert read[same] == of_graph[same]
     for option in ("parts", "mode", "normalize", "hidden"):
-        assert read["options"][option] == written["options"][option]
+        assert read["options"][option] == of_graph["options"][option]
     files = list(Path(parts).rglob("*.npy"))
-    reported = json.loads(Path(report).read_text())["written"]
+    reported = json.loads(report.read_text())["written"]
     assert reported["files"] == len(files) and reported["normalized"] is (name == "cora")
     assert reported["bytes"] == sum(each.stat().st_size for each in files)
-
-
-@pytest.fixture(scope="module")
-def club(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
-    """Parts of a file whose nodes have names and no features, and its labels."""
-    folder, graph = tmp_path_factory.mktemp("club"), datasets.load("karate")
-    labels, is_train = np.asarray(graph.labels), np.arange(graph.num_nodes) % 2 == 0
-    ends = {"senders": graph.senders, "receivers": graph.receivers, "labels": labels}
-    masks = {"train_mask": is_train, "val_mask": ~is_train}
-    names = [f"member {node}" for node in range(graph.num_nodes)]
-    np.savez(folder / "club.npz", **ends, **masks, node_names=names)
-    run(
-        *("partition", "--dataset", "club.npz", "--data-dir", str(folder), "--parts", "2"),
-        *("--partitioner", "hash", "--order", "rcm", "--out", str(folder / "parts")),
-    )
-    return folder / "parts", labels
-
-
-def test_predictions_are_under_the_names_of_the_file(club: tuple[Path, np.ndarray]):
-    (folder, labels), out = club, club[0].parent / "out.csv"
-    options = ["--layers", "1", "--epochs", "20", "--predictions", str(out)]
-    run("train", "--partition", str(folder), *options)
-    with out.open(newline="") as stream:
-        _, *rows = csv.reader(stream)
-    assert [name for name, _ in rows] == [f"member {node}" for node in range(len(labels))]
-    assert (np.array([int(value) for _, value in rows]) == labels).mean() > 0.7
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--mode domain", "--mode: settled when the parts in PARTS were written"),
-        ("--undirected --parts 4", "--parts, --undirected: settled when"),
-        ("--normalize", "--normalize: settled when"),
-        ("--repartition auto", "--repartition: settled when"),
-        ("--dataset karate", "--dataset, --partition: expected one of them"),
-        ("--model gine", "--model: gine reads features of edges, and club has none"),
-    ],
-)
-def test_options_that_change_the_parts_are_refused_by_name(
-    options: str, message: str, club: tuple[Path, np.ndarray]
-):
-    text = refused("train", "--partition", str(club[0]), *options.split())
-    assert message.replace("PARTS", str(club[0])) in text
 
 
 @pytest.mark.slow
@@ -94,22 +47,6 @@ def test_options_of_devices_are_fine(tmp_path: Path):
     train = ["train", "--partition", str(tmp_path), *QUICK]
     assert "2, sar with prefetch" in run(*train, "--prefetch")
     assert "1, parts 2, stream" in run(*train, "--mode", "stream")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--mode domain --raw", "--mode, --normalize: for parts that are written; add --out"),
-        ("--mode p3 --out OUT", "mode='p3' splits node features by column, and the graph has none"),
-        ("--out FULL", "holds 'thesis.tex' and no parts of a graph"),
-    ],
-)
-def test_mistakes_of_writing_are_one_line(options: str, message: str, tmp_path: Path):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.tex").touch()
-    named = options.replace("OUT", str(tmp_path / "out")).replace("FULL", str(tmp_path / "full"))
-    text = refused("partition", "--dataset", "karate", "--parts", "2", *named.split())
-    assert message in text and not (tmp_path / "out").exists()
 
 
 def test_features_are_divided_where_asked(tmp_path: Path):

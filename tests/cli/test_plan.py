@@ -64,20 +64,6 @@ def test_a_graph_that_is_here_is_compiled(tmp_path: Path) -> None:
     assert plan.compiled_for and plan.temporary > 0 and not plan.inside
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ([*COUNTS, "--target", "h20x8"], "Did you mean 'h200'?"),
-        ([*COUNTS, "--target", "cpux2", "--num-nodes", "-5"], "--num-nodes: got -5"),
-        (["--num-nodes", "5", "--target", "cpu"], "--num-features, --num-classes: missing"),
-        ([*COUNTS, "--dataset", "cora", "--target", "cpu"], "--num-edges: for a graph by its"),
-        ([*COUNTS, "--target", "cpu", "--memory-limit", "12XB"], "as 16GB, 80GiB or a whole"),
-    ],
-)
-def test_mistakes_are_one_line(wrong: list[str], message: str) -> None:
-    assert message in refused("plan", *wrong)
-
-
 def test_a_limit_too_small_shows_what_was_found_and_the_least() -> None:
     limited = ["--memory-limit", "1kB", "--compile", "none", "--partitioner", "hash"]
     result = CliRunner().invoke(app, ["plan", *COUNTS, "--target", "cpux2", *limited])

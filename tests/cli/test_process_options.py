@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from jaxgraph.cli import launch
-from jaxgraph.cli.train_options import check_address
+from jaxgraph.cli.options import check_address
 from tests.cli.command import refused, run
 from tests.interpreter import run_alone
 
@@ -29,38 +29,12 @@ def fails(*arguments: str, **environment: str) -> str:
     return result.stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--num-processes 2", "--coordinator, --num-processes, --process-id: expected all three"),
-        ("--num-processes 1 --process-id 1", "--process-id: got 1; expected 0 to 0"),
-        (f"--coordinator h {TWO} 0", "--coordinator: got 'h'; expected HOST:PORT"),
-        ("--step-timeout nan", "--step-timeout: got nan"),
-        ("--heartbeat-fd 999", "--heartbeat-fd: 999 is no socket"),
-    ],
-)
-def test_mistakes_of_train_are_one_line(options: str, message: str):
-    assert message in refused(*TRAIN, *options.split())
-
-
 def test_addresses_are_accepted_or_refused():
     for address in ("host:1", "10.0.0.1:65535", "[fe80::1]:99", "a-b.c_d:5"):
         check_address(address)
     for address in ("", "host", ":1", "host:0", "host:70000", "http://h:1", "h h:1", "::1:9"):
         with pytest.raises(ValueError, match="expected HOST:PORT"):
             check_address(address)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("-n 2 -- plan", "launch: got the command 'plan'; expected train"),
-        ("-n 0 -- train", "--num-processes: got 0; expected at least 1"),
-        (f"-n 2 -- train --dataset karate --coordinator h:1 {TWO} 0", "leave these out"),
-    ],
-)
-def test_mistakes_of_launch_are_one_line(arguments: str, message: str):
-    assert message in refused("launch", *arguments.split())
 
 
 def test_a_scheduler_starts_one_process_at_a_time():

@@ -9,7 +9,7 @@ import pytest
 
 from jaxgraph import datasets
 from jaxgraph.cli.result_files import write_json, write_predictions
-from tests.cli.command import refused, run
+from tests.cli.command import run
 
 
 def rows_of(path: Path, delimiter: str = ",") -> list[list[str]]:
@@ -38,22 +38,20 @@ def test_a_line_for_each_node_under_its_name_or_row(tmp_path: Path):
     assert len(rows_of(tmp_path / "a.csv")) == 4  # replaced only by a whole one
 
 
-def test_the_place_is_checked_before_training(tmp_path: Path):
-    text = refused("train", "--dataset", "nothing", "--predictions", str(tmp_path))
-    assert "--predictions:" in text and "is a folder" in text
-
-
-def test_training_on_a_file_writes_under_its_names(tmp_path: Path):
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_training_on_a_file_or_its_parts_writes_under_its_names(on_disk: bool, tmp_path: Path):
     graph = datasets.load("karate")
     names = [f"member {node}" for node in range(graph.num_nodes)]
     masks = {"train_mask": np.arange(34) % 2 == 0, "val_mask": np.arange(34) % 2 == 1}
     edges = {"senders": graph.senders, "receivers": graph.receivers, "labels": graph.labels}
     np.savez(tmp_path / "club.npz", allow_pickle=False, **edges, **masks, node_names=names)
-    out, summary = tmp_path / "out.csv", tmp_path / "run.json"
-    shown = run(
-        *("train", "--dataset", "club.npz", "--data-dir", str(tmp_path), "--layers", "1"),
-        *("--epochs", "20", "--parts", "2", "--partitioner", "hash", "--order", "rcm"),
-        *("--predictions", str(out), "--json", str(summary)),
+    out, summary, parts = tmp_path / "out.csv", tmp_path / "run.json", str(tmp_path / "parts")
+    graph_options = ["--dataset", "club.npz", "--data-dir", str(tmp_path), "--parts", "2"]
+    graph_options += ["--partitioner", "hash", "--order", "rcm"]
+    shown = run("partition", *graph_options, "--out", parts) if on_disk else ""
+    shown += run(
+        *("train", *(["--partition", parts] if on_disk else graph_options), "--layers", "1"),
+        *("--epochs", "20", "--predictions", str(out), "--json", str(summary)),
     )
     assert "club.npz: npz; ids in node_names; 34 nodes, 156 edges." in shown
     _, *rows = rows_of(out)

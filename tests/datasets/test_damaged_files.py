@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jaxgraph.datasets import BrokenFileError, MissingFileError
 from jaxgraph.datasets.edge_list import SUFFIXES
 from tests.conftest import ROOT
 from tests.datasets.valid_files import FORMATS
@@ -26,12 +27,51 @@ def readable(name: str) -> bool:
     return not name.startswith("edges") or next(iter(FORMATS[name].files)).endswith(SUFFIXES)
 
 
+def write(folder: Path, name: str) -> None:
+    for path, content in FORMATS[name].files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+
+
 @pytest.mark.parametrize("name", [name for name in FORMATS if readable(name)])
 def test_the_files_are_valid_until_they_are_damaged(tmp_path: Path, name: str) -> None:
-    for path, content in FORMATS[name].files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(content)
+    write(tmp_path, name)
     assert FORMATS[name].read(tmp_path).num_edges >= 120
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "kind", "origin"),
+    [
+        ("planetoid, protocol 5", "planetoid/ind.pubmed.y", "a pickle", "kimiyoung"),
+        ("planetoid, protocol 5", "planetoid/ind.pubmed.tx", "a pickle", "kimiyoung"),
+        ("planetoid, protocol 5", "planetoid/ind.pubmed.graph", "a pickle", "kimiyoung"),
+        ("planetoid, protocol 5", "planetoid/ind.pubmed.test.index", "", "kimiyoung"),
+        ("gnn-benchmark, plain", "amazon_photo.npz", "an npz", "amazon_electronics_photo.*shchur"),
+        ("MATLAB", "blogcatalog.mat", "a MATLAB file", "deepwalk"),
+        ("OGB, text", "raw/edge.csv.gz", "", "ogb.stanford.edu"),
+        ("OGB, text", "split/time/valid.csv.gz", "", "ogb.stanford.edu"),
+        ("edges, csv.gz", "edges.csv.gz", "", ""),
+        ("edges, npy", "edges.npy", "", ""),
+        ("edges, npz", "edges.npz", "", ""),
+    ],
+)
+def test_what_is_missing_or_broken_is_named(
+    tmp_path: Path, name: str, path: str, kind: str, origin: str
+) -> None:
+    write(tmp_path, name)
+    broken, read = tmp_path / path, FORMATS[name].read
+    message = f"{broken.name}: cannot be read as {kind}"
+    for content, fault in (
+        (broken.read_bytes()[:-20], message),
+        (b"", f"{broken.name}: no line of numbers" if name == "edges, csv.gz" else message),
+        (b"\x89HDF\r\n\x1a\n" + bytes(200), f"{broken.name}: "),
+    ):
+        broken.write_bytes(content)
+        with pytest.raises(BrokenFileError, match=fault):
+            read(tmp_path)
+    broken.unlink()
+    with pytest.raises(MissingFileError, match=f"{broken.name}: no such file.*{origin}"):
+        read(tmp_path)
 
 
 def run(count: int, folder: Path, *, first: int = 0) -> tuple[list[dict[str, Any]], Counter[str]]:

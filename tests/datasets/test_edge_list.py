@@ -1,6 +1,5 @@
 """Lists of edges in every supported format, and in some others."""
 
-import gzip
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,21 +31,6 @@ def check(graph: Graph, weighted: bool = False) -> None:
         assert graph.edge_weight is None
 
 
-@pytest.mark.parametrize("header", ["", "from{0}to\n", "# a comment, with commas\n\n% more\n"])
-@pytest.mark.parametrize("delimiter", [",", ";", "\t", " "])
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt", ".edges", ".csv.gz"])
-def test_text_with_any_delimiter_and_header(
-    tmp_path: Path, suffix: str, delimiter: str, header: str
-) -> None:
-    lines = [f"{u}{delimiter}{v}\n" for u, v in zip(SENDERS, RECEIVERS, strict=True)]
-    text = header.format(delimiter) + "".join(lines)
-    path = tmp_path / f"graph{suffix}"
-    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith(".gz") else text.encode())
-    graph = read_edge_list(path)
-    check(graph)
-    assert graph.name == "graph"
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_npy_of_either_orientation(tmp_path: Path, dtype: Any) -> None:
     pairs = np.array([SENDERS, RECEIVERS], dtype)
@@ -74,14 +58,6 @@ def test_options_are_applied(tmp_path: Path) -> None:
     np.save(tmp_path / "graph.npy", np.array([[0, 1], [1, 0], [2, 1]]))
     graph = read_edge_list(tmp_path / "graph.npy", num_nodes=9, undirected=True, name="mine")
     assert (graph.name, graph.num_nodes, graph.num_edges) == ("mine", 9, 4)
-
-
-@pytest.mark.parametrize("file_name", ["a.csv.gz", "a.npy", "a.npz"])
-def test_a_broken_file_is_named(tmp_path: Path, file_name: str) -> None:
-    path = tmp_path / file_name
-    path.write_text("0,1\n")
-    with pytest.raises(BrokenFileError, match=rf"{file_name}: cannot be read as"):
-        read_edge_list(path)
 
 
 def test_an_npy_that_can_be_read_in_two_ways_is_refused(tmp_path: Path) -> None:

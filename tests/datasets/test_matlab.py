@@ -8,7 +8,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from jaxgraph.datasets import BrokenFileError, MissingFileError, load_matlab
+from jaxgraph.datasets import load_matlab
 from tests.datasets.structure import (
     check_published,
     present,
@@ -66,34 +66,6 @@ NETWORK = sp.csc_matrix(np.ones((10, 10)) - np.eye(10))
 GROUP = sp.csc_matrix(np.eye(10, 4))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"Homo_sapiens.mat: no such file .*node2vec"):
-        load_matlab("ppi", tmp_path)
-
-
-def test_a_truncated_file_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path, network=NETWORK, group=GROUP) / "blogcatalog.mat"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB file"):
-        load_matlab("blogcatalog", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("matrices", "message"),
-    [
-        ({"network": NETWORK}, "has no sparse matrix 'group'"),
-        ({"network": NETWORK.toarray(), "group": GROUP}, "has no sparse matrix 'network'"),
-        ({"network": NETWORK, "group": GROUP[:4]}, r"'network' is \(10, 10\); expected \(4, 4\)"),
-        ({"network": NETWORK, "group": GROUP * 2}, "4 values other than 0, 1 and NaN"),
-    ],
-)
-def test_content_that_does_not_fit_is_named(
-    tmp_path: Path, matrices: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(BrokenFileError, match=rf"blogcatalog.mat: .*{message}"):
-        load_matlab("blogcatalog", write(tmp_path, **matrices))
-
-
 @pytest.mark.parametrize("compressed", [False, True])
 def test_other_variables_and_stored_zeros_are_left_out(tmp_path: Path, compressed: bool) -> None:
     network = NETWORK.copy()
@@ -105,9 +77,3 @@ def test_other_variables_and_stored_zeros_are_left_out(tmp_path: Path, compresse
     rows, columns = np.nonzero(network.toarray())
     np.testing.assert_array_equal(np.stack([graph.senders, graph.receivers]), [rows, columns])
     np.testing.assert_array_equal(present(graph.labels), GROUP.toarray())
-
-
-def test_a_file_of_another_version_is_named(tmp_path: Path) -> None:
-    (tmp_path / "blogcatalog.mat").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(200))
-    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB file"):
-        load_matlab("blogcatalog", tmp_path)

@@ -101,7 +101,7 @@ def test_test_rows_go_to_the_nodes_that_the_index_names(data_dir: Path) -> None:
     assert overlap[at_test].mean() > 2 * chance.mean()
 
 
-def write_small(folder: Path, **changed: Any) -> Path:
+def write_small(folder: Path, protocol: int = 5, **changed: Any) -> Path:
     """Writes a data set of 506 nodes: 4 for training, 500 for validation, 2 to test, in reverse."""
     num_others, num_features = 504, 3
     ally = np.eye(2, dtype=np.int32)[np.arange(num_others) % 2]
@@ -119,7 +119,7 @@ def write_small(folder: Path, **changed: Any) -> Path:
     root.mkdir(exist_ok=True)
     for part, value in parts.items():
         if value is not None:
-            (root / f"ind.pubmed.{part}").write_bytes(pickle.dumps(value))
+            (root / f"ind.pubmed.{part}").write_bytes(pickle.dumps(value, protocol))
     (root / "ind.pubmed.test.index").write_text("505\n504\n")
     return folder
 
@@ -135,32 +135,11 @@ def test_rows_of_features_and_labels_go_to_their_nodes(tmp_path: Path) -> None:
     assert load_planetoid("pubmed", tmp_path, features=False).nodes is None
 
 
-@pytest.mark.parametrize("part", ["tx", "graph", "test.index"])
-def test_a_missing_file_is_named(tmp_path: Path, part: str) -> None:
-    write_small(tmp_path)
-    (tmp_path / "planetoid" / f"ind.pubmed.{part}").unlink()
-    with pytest.raises(MissingFileError, match=rf"ind.pubmed.{part}: no such file .*kimiyoung"):
-        load_planetoid("pubmed", tmp_path)
-
-
 def test_pubmed_without_its_features_is_refused_unless_they_are_not_wanted(data_dir: Path) -> None:
     message = r"ind.pubmed.allx: no such file .*features=False reads the graph"
     with pytest.raises(MissingFileError, match=message):
         load_planetoid("pubmed", data_dir)
     assert load_planetoid("pubmed", data_dir, features=False).num_nodes == 19_717
-
-
-@pytest.mark.parametrize("part", ["y", "graph", "tx"])
-def test_a_truncated_file_is_named(tmp_path: Path, part: str) -> None:
-    write_small(tmp_path)
-    path = tmp_path / "planetoid" / f"ind.pubmed.{part}"
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(BrokenFileError, match=rf"ind.pubmed.{part}: cannot be read as a pickle"):
-        load_planetoid("pubmed", tmp_path)
-
-
-def with_neighbour(neighbour: Any) -> dict[str, Any]:
-    return {"graph": {node: [(node + 1) % 506] for node in range(506)} | {7: [neighbour]}}
 
 
 def test_a_row_without_class_is_no_label(tmp_path: Path) -> None:
@@ -172,36 +151,6 @@ def test_a_row_without_class_is_no_label(tmp_path: Path) -> None:
     (tmp_path / "planetoid" / "ind.pubmed.test.index").write_text("511\n510\n")
     labels = present(load_planetoid("pubmed", tmp_path).labels)
     assert np.flatnonzero(labels < 0).tolist() == [508]
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"ty": np.eye(3, 2, dtype=np.int32)}, r"ind.pubmed.ty: has 3 rows; expected 2"),
-        ({"tx": sp.csr_matrix((2, 9))}, r"ind.pubmed.tx: has 9 columns and allx 3"),
-        ({"allx": np.zeros((504, 3))}, r"ind.pubmed.allx: holds a ndarray; expected a CSR matrix"),
-        ({"graph": [[0]]}, r"ind.pubmed.graph: .* holds a list; expected"),
-        ({"graph": {0: [1], 1: [0]}}, r"test.index: ids run from 504 to 505; expected"),
-        (
-            {"graph": dict.fromkeys(range(506), "ab")},
-            r"ind.pubmed.graph: .* neighbours are no list",
-        ),
-        (with_neighbour(True), r"ind.pubmed.graph: cannot be .* a node that is no integer"),
-        (with_neighbour(-1), r"ind.pubmed.graph: .* neighbours run from -1 to 505; expected"),
-        (with_neighbour(2**63), r"ind.pubmed.graph: cannot be read as"),
-        ({"graph": {node + 1: [] for node in range(506)}}, "506 nodes are not numbered from 0"),
-        ({"ty": np.array([[0, 1], [0, 0]])}, "test_mask: 1 of its nodes have no label"),
-        ({"ty": np.array([[0, 1], [1, 1]])}, "ind.pubmed.ty: .* a row has more than a single 1"),
-        ({"ty": np.array([1, 0])}, r"ind.pubmed.ty: .* shape \[2\] of int64"),
-        ({"y": np.eye(2)[[1, 1, 1, 1]]}, "ind.pubmed.y: its rows are not the first of al"),
-        ({"x": sp.csr_matrix((4, 3))}, "ind.pubmed.x: its rows are not the first of al"),
-    ],
-)
-def test_files_that_do_not_fit_are_named(
-    tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(BrokenFileError, match=message):
-        load_planetoid("pubmed", write_small(tmp_path, **changed))
 
 
 @pytest.mark.parametrize("text", ["", "504\n504\n", "504\n5_05\n", "504\n-505"])

@@ -33,13 +33,18 @@ def test_generated_graphs_are_loaded_by_name_and_options(name: str) -> None:
 
 
 def test_the_folder_is_taken_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, data_dir: Path
+    monkeypatch: pytest.MonkeyPatch, data_dir: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAXGRAPH_DATA", str(data_dir))
     assert datasets.load("ppi").num_nodes == 3890
-    monkeypatch.delenv("JAXGRAPH_DATA")
-    with pytest.raises(datasets.MissingFileError, match="data_dir: not given"):
-        datasets.load("ppi")
+    for variable, folder, message in (
+        ("", None, "data_dir: not given, .*variable JAXGRAPH_DATA is not set; pass"),
+        ("", tmp_path / "absent", "data_dir: .*absent is no folder"),
+        (str(tmp_path / "absent"), None, "JAXGRAPH_DATA: .*absent is no folder"),
+    ):
+        monkeypatch.setenv("JAXGRAPH_DATA", variable)
+        with pytest.raises(datasets.MissingFileError, match=message):
+            datasets.load("ppi", data_dir=folder)
 
 
 @pytest.mark.parametrize(

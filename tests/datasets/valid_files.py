@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gzip
 import io
-import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import scipy.io
 import scipy.sparse as sp
 
 from jaxgraph import datasets
 from jaxgraph.graph import Graph
+from tests.datasets.test_gnn_benchmark import pickled_layout, plain_layout
+from tests.datasets.test_matlab import write as write_matlab
+from tests.datasets.test_ogb import write_binary_form, write_text_form
+from tests.datasets.test_planetoid import write_small
 
 __all__ = ["FORMATS", "Format"]
 
@@ -45,36 +48,24 @@ class Format:
 _NODES = 60
 _SENDERS = np.arange(_NODES).repeat(2)
 _RECEIVERS = (_SENDERS + np.tile([1, 7], _NODES)) % _NODES
-_ADJACENCY = sp.csr_matrix((np.ones(2 * _NODES, np.float32), (_SENDERS, _RECEIVERS)))
-_FEATURES = sp.csr_matrix((np.arange(_NODES * 3) % 4).reshape(-1, 3).astype(np.float32))
+_EDGES = np.stack([_SENDERS, _RECEIVERS], axis=1)
+_ADJACENCY = sp.csc_matrix((np.ones(2 * _NODES), (_SENDERS, _RECEIVERS)))
+_FEATURES = (np.arange(_NODES * 3) % 4).reshape(-1, 3).astype(np.float32)
 _LABELS = np.zeros(_NODES, np.int32)
 
 
+def _written(write: Callable[[Path], Any]) -> dict[str, bytes]:
+    """The content of the files that a test writes into a folder."""
+    with TemporaryDirectory() as folder:
+        write(Path(folder))
+        found = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
 def _planetoid(protocol: int) -> Format:
-    others, nodes = 503, 506
-    one_hot = np.eye(2, dtype=np.int32)[np.arange(nodes) % 2]
-    features = sp.csr_matrix((np.arange(nodes * 2) % 3).reshape(-1, 2).astype(np.float32))
-    parts: dict[str, Any] = {
-        "x": features[:2],
-        "allx": features[:others],
-        "tx": features[:3],
-        "y": one_hot[:2],
-        "ally": one_hot[:others],
-        "ty": one_hot[:3],
-        "graph": {node: [(node + 1) % nodes, (node - 1) % nodes] for node in range(nodes)},
-    }
-    files = {f"ind.cora.{name}": pickle.dumps(value, protocol) for name, value in parts.items()}
-    return Format(
-        lambda folder: datasets.load_planetoid("cora", folder),
-        files | {"ind.cora.test.index": b"505\n503\n504\n"},
-        {f".{name}": "pickle" for name in parts},
-    )
-
-
-def _boxed(value: Any) -> np.ndarray:
-    box = np.empty((), object)
-    box[()] = value
-    return box
+    files = _written(lambda folder: write_small(folder, protocol))
+    kinds = {Path(path).suffix: "pickle" for path in files if not path.endswith("index")}
+    return Format(lambda folder: datasets.load_planetoid("pubmed", folder), files, kinds)
 
 
 def _saved(save: Callable[..., None], **arrays: Any) -> bytes:
@@ -83,47 +74,30 @@ def _saved(save: Callable[..., None], **arrays: Any) -> bytes:
     return stream.getvalue()
 
 
-def _gnn_benchmark(save: Callable[..., None], **arrays: Any) -> Format:
+def _gnn_benchmark(save: Callable[..., None], layout: dict[str, Any]) -> Format:
     return Format(
         lambda folder: datasets.load_gnn_benchmark("amazon-photo", folder),
-        {"amazon_photo.npz": _saved(save, **arrays)},
+        {"amazon_photo.npz": _saved(save, **layout)},
     )
-
-
-def _compressed_rows(prefix: str, matrix: sp.csr_matrix) -> dict[str, Any]:
-    parts = ("data", "indices", "indptr", "shape")
-    return {f"{prefix}_{part}": getattr(matrix, part) for part in parts}
 
 
 def _matlab(compressed: bool) -> Format:
-    stream = io.BytesIO()
-    group = sp.csc_matrix(np.eye(_NODES, 4))
-    matrices = {"note": "text", "network": sp.csc_matrix(_ADJACENCY), "group": group}
-    scipy.io.savemat(stream, matrices, do_compression=compressed)
+    matrices = {"note": "text", "network": _ADJACENCY, "group": sp.csc_matrix(np.eye(_NODES, 4))}
     return Format(
         lambda folder: datasets.load_matlab("blogcatalog", folder),
-        {"blogcatalog.mat": stream.getvalue()},
+        _written(lambda folder: write_matlab(folder, compressed=compressed, **matrices)),
     )
+
+
+def _ogb(write: Callable[..., Any], **arrays: Any) -> Format:
+    arrays |= {"labels": _LABELS}
+    return Format(datasets.read_ogb_folder, _written(lambda folder: write(folder, **arrays)))
 
 
 def _lines(table: Any, separator: str = ",", form: str = "%d") -> bytes:
     stream = io.BytesIO()
     np.savetxt(stream, np.asarray(table), delimiter=separator, fmt=form)
     return stream.getvalue()
-
-
-_EDGES = np.stack([_SENDERS, _RECEIVERS], axis=1)
-_SPLIT = {
-    f"split/time/{part}.csv.gz": gzip.compress(_lines(ids))
-    for part, ids in {"train": range(9), "valid": [10, 11], "test": [20, 30]}.items()
-}
-
-
-def _ogb(**files: bytes) -> Format:
-    named = {
-        name.replace("__", "/").replace("_gz", ".csv.gz"): file for name, file in files.items()
-    }
-    return Format(lambda folder: datasets.read_ogb_folder(folder), named | _SPLIT)
 
 
 def _edge_list(name: str, content: bytes) -> Format:
@@ -136,41 +110,24 @@ def _weighted(separator: str) -> bytes:
 
 FORMATS: Mapping[str, Format] = {
     **{f"planetoid, protocol {protocol}": _planetoid(protocol) for protocol in (0, 2, 5)},
-    "gnn-benchmark, pickled": _gnn_benchmark(
-        np.savez_compressed,
-        adj_matrix=_boxed(_ADJACENCY),
-        node_attr=_boxed(_FEATURES),
-        node_label=_LABELS,
-        metadata=_boxed({"class_names": ["a"]}),
-    ),
-    "gnn-benchmark, plain": _gnn_benchmark(
-        np.savez,
-        **_compressed_rows("adj", _ADJACENCY),
-        **_compressed_rows("attr", _FEATURES),
-        labels=_LABELS,
-    ),
+    "gnn-benchmark, pickled": _gnn_benchmark(np.savez_compressed, pickled_layout()),
+    "gnn-benchmark, plain": _gnn_benchmark(np.savez, plain_layout()),
     "MATLAB": _matlab(False),
     "MATLAB, compressed": _matlab(True),
     "OGB, text": _ogb(
-        raw__edge_gz=gzip.compress(_lines(_EDGES)),
-        **{
-            "raw__node-feat_gz": gzip.compress(_lines(_FEATURES.toarray(), form="%.3g")),
-            "raw__node-label_gz": gzip.compress(_lines(_LABELS)),
-            "raw__num-node-list_gz": gzip.compress(_lines([_NODES])),
-            "raw__num-edge-list_gz": gzip.compress(_lines([len(_EDGES)])),
-        },
+        write_text_form,
+        edges=_EDGES,
+        features=_FEATURES,
+        num_nodes=[_NODES],
+        num_edges=[len(_EDGES)],
     ),
     "OGB, binary": _ogb(
-        **{
-            "raw__data.npz": _saved(
-                np.savez_compressed,
-                edge_index=_EDGES.T,
-                node_feat=_FEATURES.toarray(),
-                num_nodes_list=np.array([_NODES]),
-                num_edges_list=np.array([len(_EDGES)]),
-            ),
-            "raw__node-label.npz": _saved(np.savez, node_label=_LABELS[:, None] * 1.0),
-        }
+        write_binary_form,
+        edge_index=_EDGES.T,
+        node_feat=_FEATURES,
+        node_year=None,
+        num_nodes_list=np.array([_NODES]),
+        num_edges_list=np.array([len(_EDGES)]),
     ),
     "edges, csv": _edge_list("edges.csv", b"source,target\n" + _lines(_EDGES)),
     "edges, csv with weights": _edge_list("edges.csv", _weighted(",")),
@@ -186,7 +143,7 @@ FORMATS: Mapping[str, Format] = {
             np.savez,
             senders=_SENDERS,
             receivers=_RECEIVERS,
-            nodes=_FEATURES.toarray(),
+            nodes=_FEATURES,
             labels=_LABELS,
             num_nodes=_NODES,
             train_mask=np.arange(_NODES) < 9,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jaxgraph.external import partitioning
+from jaxgraph.external import Request, partition_file, partitioning
 from jaxgraph.external.limits import Amounts
 from jaxgraph.layout.part_files import PartFolder
 
@@ -19,6 +20,16 @@ TINY = Amounts(limit=1 << 40, edges=97, block=300, names=1 << 14)
 def in_small_chunks(monkeypatch: pytest.MonkeyPatch, amounts: Amounts = SMALL) -> None:
     """Lets every step need many chunks."""
     monkeypatch.setattr(partitioning, "amounts_of", lambda limit: amounts)
+
+
+def cut(source: Path, out: Path, told: list[Any] | None = None, **options: Any) -> Any:
+    """Cuts a file; `told` gets the progress."""
+    limit = options.pop("memory_limit", "16GB")
+    options = {"num_parts": 3} | options
+    request = Request(source=source, **options)
+    told = [] if told is None else told
+    tell = lambda *facts: told.append(facts)  # noqa: E731
+    return partition_file(request, out, memory_limit=limit, on_progress=tell)
 
 
 def contents(folder: PartFolder) -> dict[str, Any]:

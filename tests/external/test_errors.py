@@ -12,21 +12,19 @@ import polars as pl
 import pytest
 
 from jaxgraph.datasets import AmbiguousFileError, BrokenFileError
-from jaxgraph.external import Request, partition_file
+from jaxgraph.external import Request
 from jaxgraph.external.limits import amounts_of, check_limit
 from jaxgraph.layout.part_files import open_parts
-from tests.external.folders import TINY, in_small_chunks
+from tests.external import folders
 
 CYCLE = "".join(f"{i},{(i + 1) % 60}\n" for i in range(60))
 
 
 def cut(source: Path, **options: Any) -> Any:
-    options = {"num_parts": 2, **options}
-    return partition_file(
-        Request(source=source, **options), source.parent / "out", memory_limit="16GB"
-    )
+    return folders.cut(source, source.parent / "out", **options)
 
 
+@pytest.mark.usefixtures("tiny_chunks")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -38,23 +36,18 @@ def cut(source: Path, **options: Any) -> Any:
         (CYCLE + "1,99999999999\n", "the largest id is 99999999999.*--relabel"),
         ("u,v,weight\n" + "0,1,0.5\n" * 50 + "1,2,heavy\n", "line 52: 'heavy' is no number"),
         ("0,1,5\n" * 50, "third column is unnamed"),
-        ("7,60\n" + CYCLE[:0] + "".join(f"{i % 6},1\n" for i in range(60)), "numbers of nodes"),
+        ("7,60\n" + "".join(f"{i % 6},1\n" for i in range(60)), "numbers of nodes"),
     ],
 )
-def test_broken_and_ambiguous_texts(
-    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    in_small_chunks(monkeypatch, TINY)
+def test_broken_and_ambiguous_texts(text: str, message: str, tmp_path: Path):
     (tmp_path / "graph.csv").write_text(text)
     with pytest.raises((AmbiguousFileError, BrokenFileError), match=message):
         cut(tmp_path / "graph.csv")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_mixture_is_names_where_the_caller_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    in_small_chunks(monkeypatch, TINY)
+@pytest.mark.usefixtures("tiny_chunks")
+def test_a_mixture_is_names_where_the_caller_says_so(tmp_path: Path):
     (tmp_path / "graph.csv").write_text(CYCLE + "x,3\n")
     names = cut(tmp_path / "graph.csv", relabel=True).folder.node_names()
     assert sorted(names) == sorted([*map(str, range(60)), "x"])
@@ -137,12 +130,11 @@ def test_a_refused_run_continues_with_a_larger_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     np.save(tmp_path / "graph.npy", np.random.default_rng(0).integers(0, 50, (5000, 2)))
-    request, out = Request(source=tmp_path / "graph.npy", num_parts=2), tmp_path / "out"
     monkeypatch.setattr("jaxgraph.external.limits._BYTES_PER_EDGE", 10**6)
     with pytest.raises(ValueError, match="limit of"):
-        partition_file(request, out, memory_limit="2.5GB")
-    seen = []
-    partition_file(request, out, memory_limit="50GB", on_progress=lambda *facts: seen.append(facts))
+        cut(tmp_path / "graph.npy", memory_limit="2.5GB")
+    seen: list[Any] = []
+    cut(tmp_path / "graph.npy", told=seen, memory_limit="50GB")
     assert "order" in {step for step, *_ in seen} and "split" not in {step for step, *_ in seen}
 
 

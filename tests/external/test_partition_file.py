@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,12 @@ import polars as pl
 import pytest
 
 from jaxgraph import datasets, transforms
-from jaxgraph.external import Request, partition_file
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
 from jaxgraph.parallel import write_parts
 from jaxgraph.partition import Partition, partition, report
 from tests.datasets.test_ogb import LABELS, write_binary_form, write_csv, write_text_form
-from tests.external.folders import SMALL, contents, in_small_chunks
+from tests.external.folders import SMALL, contents, cut, in_small_chunks
 
 NODES, EDGES = 150, 1100
 SLOW = pytest.mark.slow
@@ -58,15 +58,16 @@ def write_edges(path: Path, table: dict[str, Any]) -> Path:
     return path
 
 
-def assert_same(graph: Graph, parts: Partition, request: Request, tmp_path: Path) -> None:
-    expected = write_parts(
-        graph,
-        parts,
-        tmp_path / "memory",
-        request.mode,
-        facts=facts_of(graph, normalized=request.normalize),
-    )
-    found = partition_file(request, tmp_path / "files", memory_limit="16GB")
+def assert_same(
+    source: Path, graph: Graph, parts: Partition | None = None, mode: str = "sar", **options: Any
+) -> None:
+    """The parts of a file and of its graph, by hash unless they are given."""
+    parts = partition(graph, 3, "hash") if parts is None else parts
+    tmp_path = Path(mkdtemp(dir=source.parent))
+    facts = facts_of(graph, normalized=options.get("normalize", False))
+    expected = write_parts(graph, parts, tmp_path / "memory", mode, facts=facts)
+    options |= {"num_parts": parts.num_parts, "mode": mode}
+    found = cut(source, tmp_path / "files", **options)
     assert contents(found.folder) == contents(expected)
     quality = dataclasses.replace(found.report, method=parts.method)
     assert quality.to_dict() == report(graph, parts).to_dict()
@@ -79,8 +80,7 @@ def test_every_format_gives_the_parts_of_the_graph(suffix: str, mode: str, tmp_p
     ends = pairs()
     path = write_edges(tmp_path / f"graph{suffix}", {"source": ends[:, 0], "target": ends[:, 1]})
     graph = datasets.read_edge_list(path)
-    request = Request(source=path, num_parts=3, mode=mode)
-    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+    assert_same(path, graph, mode=mode)
 
 
 @pytest.mark.parametrize("shape", ["columns", "rows", "fortran"])
@@ -89,26 +89,23 @@ def test_npy_in_every_order(shape: str, tmp_path: Path):
     stored = {"columns": ends, "rows": ends.T.copy(), "fortran": np.asfortranarray(ends)}[shape]
     np.save(tmp_path / "graph.npy", stored)
     graph = datasets.read_edge_list(tmp_path / "graph.npy")
-    request = Request(source=tmp_path / "graph.npy", num_parts=4)
-    assert_same(graph, partition(graph, 4, "hash"), request, tmp_path)
+    assert_same(tmp_path / "graph.npy", graph, partition(graph, 4, "hash"))
 
 
 @pytest.mark.parametrize("method", ["equal-vertices", "equal-edges", "given", "hash"])
 def test_every_method_and_mode_domain(method: str, tmp_path: Path):
     path = write_edges(tmp_path / "graph.csv", {"u": pairs(2)[:, 0], "v": pairs(2)[:, 1]})
     graph = datasets.read_edge_list(path)
+    options: dict[str, Any] = {"method": method, "seed": 5, "mode": "domain"}
     if method == "given":
         # The last part has no node.
         assignment = np.random.default_rng(0).integers(0, 3, graph.num_nodes)
-        np.save(tmp_path / "assignment.npy", assignment)
+        options["assignment"] = tmp_path / "assignment.npy"
+        np.save(options["assignment"], assignment)
         parts = Partition.from_assignment(assignment, 4)
     else:
         parts = partition(graph, 4, method, seed=5)
-    given = tmp_path / "assignment.npy" if method == "given" else None
-    request = Request(
-        source=path, num_parts=4, method=method, assignment=given, seed=5, mode="domain"
-    )
-    assert_same(graph, parts, request, tmp_path)
+    assert_same(path, graph, parts, **options)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -126,9 +123,8 @@ def test_names_and_sparse_ids_keep_their_map(
     path = write_edges(tmp_path / f"graph{suffix}", table)
     relabel = True if kind == "sparse" else None
     graph = datasets.read_edge_list(path, relabel=relabel)
-    request = Request(source=path, num_parts=3, relabel=relabel)
-    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
-    found = partition_file(request, tmp_path / "again", memory_limit="16GB").folder.node_names()
+    assert_same(path, graph, relabel=relabel)
+    found = cut(path, tmp_path / "again", relabel=relabel).folder.node_names()
     assert found is not None and graph.node_names is not None
     assert np.array_equal(found, graph.node_names)
 
@@ -142,17 +138,14 @@ def test_weights_are_kept_and_dropped(tmp_path: Path):
     graph = datasets.read_edge_list(path)
     assert graph.edge_weight is not None
     parts = partition(graph, 2, "hash")
-    assert_same(graph, parts, Request(source=path, num_parts=2), tmp_path)
-    (tmp_path / "without").mkdir()
-    dropped = Request(source=path, num_parts=2, ignore_edge_data=True)
-    assert_same(graph.replace(edge_weight=None), parts, dropped, tmp_path / "without")
+    assert_same(path, graph, parts)
+    assert_same(path, graph.replace(edge_weight=None), parts, ignore_edge_data=True)
 
 
 def test_undirected_adds_reverses_and_removes_repeats(tmp_path: Path):
     path = write_edges(tmp_path / "graph.npy", {"u": pairs(5)[:, 0], "v": pairs(5)[:, 1]})
     graph = transforms.to_undirected(datasets.read_edge_list(path))
-    request = Request(source=path, num_parts=3, undirected=True)
-    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+    assert_same(path, graph, undirected=True)
 
 
 def node_arrays(nodes: int, seed: int = 6) -> dict[str, Any]:
@@ -181,10 +174,7 @@ def test_features_labels_and_masks_come_from_files(normalize: bool, tmp_path: Pa
     graph = Graph.from_edges(ends[:, 0], ends[:, 1], **arrays, name="graph")
     if normalize:
         graph = transforms.normalize_features(graph)
-    request = Request(
-        source=path, num_parts=3, node_data=save(tmp_path / "data", arrays), normalize=normalize
-    )
-    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+    assert_same(path, graph, node_data=save(tmp_path / "data", arrays), normalize=normalize)
 
 
 def test_several_labels_and_features_of_degrees(tmp_path: Path):
@@ -194,13 +184,8 @@ def test_several_labels_and_features_of_degrees(tmp_path: Path):
     labels[4, 1] = np.nan
     graph = Graph.from_edges(ends[:, 0], ends[:, 1], labels=labels, name="graph")
     graph = transforms.degree_features(graph)
-    request = Request(
-        source=path,
-        num_parts=2,
-        node_data=save(tmp_path / "data", {"labels": labels}),
-        degree_features=True,
-    )
-    assert_same(graph, partition(graph, 2, "hash"), request, tmp_path)
+    folder = save(tmp_path / "data", {"labels": labels})
+    assert_same(path, graph, node_data=folder, degree_features=True)
 
 
 @pytest.mark.parametrize("kind", ["names", "numbers"])
@@ -216,8 +201,7 @@ def test_given_ids_order_the_rows_of_node_data(kind: str, tmp_path: Path):
     graph = graph.replace(**arrays)
     assert graph.num_nodes == len(ids)
     folder = save(tmp_path / "data", {**arrays, "ids": ids})
-    request = Request(source=path, num_parts=3, node_data=folder)
-    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+    assert_same(path, graph, node_data=folder)
 
 
 @pytest.mark.parametrize("write", [write_text_form, write_binary_form])
@@ -231,7 +215,4 @@ def test_folders_of_the_open_graph_benchmark(write: Any, undirected: bool, tmp_p
     assert graph.edges is not None
     if undirected:
         graph = transforms.to_undirected(graph.replace(edges=None))
-    request = Request(
-        source=folder, num_parts=3, undirected=undirected, ignore_edge_data=undirected
-    )
-    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+    assert_same(folder, graph, undirected=undirected, ignore_edge_data=undirected)

@@ -8,16 +8,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jaxgraph.external import Request, partition_file
 from jaxgraph.layout.part_files import open_parts
-from tests.external.folders import TINY, contents, in_small_chunks
+from tests.external.folders import contents, cut
 
 ROOT = Path(__file__).parents[2]
 SLOW = pytest.mark.slow
+pytestmark = pytest.mark.usefixtures("tiny_chunks")
 
 
 def write_file(path: Path, *, names: bool, edges: int = 900) -> Path:
@@ -53,17 +55,13 @@ def killed(source: Path, out: Path, after: int, number: int) -> list[str]:
     ],
 )
 def test_a_killed_run_continues_and_ends_with_the_same_parts(
-    names: bool, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: bool, after: int, tmp_path: Path
 ):
     source, out = write_file(tmp_path / "graph.csv", names=names), tmp_path / "parts"
     told = killed(source, out, after, random.Random(after).choice([signal.SIGKILL, signal.SIGTERM]))
-    in_small_chunks(monkeypatch, TINY)
-    request, again = Request(source=source, num_parts=3), []
-    whole = partition_file(request, tmp_path / "whole", memory_limit="16GB").folder
-    found = partition_file(
-        request, out, memory_limit="16GB", on_progress=lambda *facts: again.append(facts)
-    ).folder
-    assert contents(found) == contents(whole)
+    again: list[Any] = []
+    found = cut(source, out, again).folder
+    assert contents(found) == contents(cut(source, tmp_path / "whole").folder)
     assert not [path for path in out.iterdir() if path.name.startswith("work-")]
     # A step had ended where a later one has told of itself.
     ended = dict.fromkeys(line.split()[0] for line in told[:-1] if "write 3" not in told)
@@ -71,39 +69,28 @@ def test_a_killed_run_continues_and_ends_with_the_same_parts(
     assert repeated <= {"number"}
 
 
-def test_a_killed_run_leaves_the_parts_that_were_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    in_small_chunks(monkeypatch, TINY)
+def test_a_killed_run_leaves_the_parts_that_were_there(tmp_path: Path):
     old, new = write_file(tmp_path / "old.csv", names=True), tmp_path / "graph.csv"
     write_file(new, names=False, edges=700)
     out = tmp_path / "parts"
-    before = contents(
-        partition_file(Request(source=old, num_parts=2), out, memory_limit="16GB").folder
-    )
+    before = contents(cut(old, out, num_parts=2).folder)
     told = killed(new, out, 20, signal.SIGKILL)
     assert "write 3" not in told
     assert contents(open_parts(out)) == before
     # Another request finishes, and deletes what the killed one had left.
-    partition_file(Request(source=old, num_parts=3), out, memory_limit="16GB")
+    cut(old, out)
     assert sorted(path.name[:5] for path in out.iterdir()) == ["data-", "manif"]
 
 
-def test_a_file_that_has_changed_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_has_changed_is_read_anew(tmp_path: Path):
     source, out = write_file(tmp_path / "graph.csv", names=False), tmp_path / "parts"
     killed(source, out, 20, signal.SIGKILL)
     write_file(source, names=False, edges=800)
-    in_small_chunks(monkeypatch, TINY)
-    request = Request(source=source, num_parts=3)
-    found = partition_file(request, out, memory_limit="16GB").folder
-    whole = partition_file(request, tmp_path / "whole", memory_limit="16GB").folder
+    found, whole = (cut(source, folder).folder for folder in (out, tmp_path / "whole"))
     assert found.graph.num_edges == 800 and contents(found) == contents(whole)
 
 
-def test_two_runs_of_one_request_do_not_share_its_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    in_small_chunks(monkeypatch, TINY)
+def test_two_runs_of_one_request_do_not_share_its_work(tmp_path: Path):
     source, out = write_file(tmp_path / "graph.csv", names=False), tmp_path / "parts"
     request = Request(source=source, num_parts=3)
 

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.conftest import ROOT
@@ -26,7 +27,8 @@ def note(name, text=""):
 
 SUPERVISOR = """
 import sys
-from jaxgraph.launch.supervisor import Command, supervise
+from jaxgraph.launch.child import Command
+from jaxgraph.launch.supervisor import supervise
 def write(line, is_error):
     print(line, file=sys.stderr if is_error else sys.stdout, flush=True)
 def commands(start):
@@ -47,7 +49,9 @@ def supervised(folder: Path, *programs: str, **options: float) -> subprocess.Pop
 
 
 def started(
-    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    stderr: int = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
     """Starts a program whose children can import the library."""
     return subprocess.Popen(
@@ -55,9 +59,23 @@ def started(
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | dict(environment or {}),
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
+
+
+@contextmanager
+def together(
+    commands: Sequence[Sequence[str]], environment: Mapping[str, str], stderr: int = subprocess.PIPE
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """Programs that do not outlive their test."""
+    runs = [started(command, environment, stderr) for command in commands]
+    try:
+        yield runs
+    finally:
+        for run in runs:
+            run.kill()
+            run.communicate()
 
 
 def pid_in(note: Path, seconds: float = 60) -> int:

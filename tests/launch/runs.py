@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from jaxgraph.cli.main import app
 from tests.conftest import ROOT
-from tests.launch.processes import started
+from tests.launch.processes import started, together
 
 PROGRAM = [sys.executable, "-P", "-m", "jaxgraph"]
 ENVIRONMENT = {
@@ -68,12 +68,8 @@ def losses(path: Path) -> list[float]:
 @contextmanager
 def launched(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A run of `jaxgraph launch` that does not outlive its test."""
-    run = launch(*arguments, **environment)
-    try:
+    with together([[*PROGRAM, "launch", *arguments]], ENVIRONMENT | environment) as (run,):
         yield run
-    finally:
-        run.kill()
-        run.communicate()
 
 
 def wait_for(run: subprocess.Popen[str], log: Path, text: str) -> None:

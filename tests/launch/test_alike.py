@@ -8,7 +8,7 @@ import pytest
 from jaxgraph.datasets import load
 from jaxgraph.parallel import write_parts
 from jaxgraph.partition import partition
-from tests.launch.processes import started
+from tests.launch.processes import together
 from tests.launch.runs import ENVIRONMENT, MODEL, PROGRAM, QUICK, SECONDS
 from tests.ports import free_port
 
@@ -18,17 +18,9 @@ TRAIN = [*PROGRAM, "train", *MODEL, "--epochs", "2"]
 def errors(first: list[str], second: list[str]) -> list[str]:
     """The last line of each of two processes, which must refuse their options."""
     join = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id"]
-    environment = ENVIRONMENT | QUICK
-    runs = [
-        started([*TRAIN, *options, *join, str(index)], environment)
-        for index, options in enumerate((first, second))
-    ]
-    try:
+    commands = [[*TRAIN, *first, *join, "0"], [*TRAIN, *second, *join, "1"]]
+    with together(commands, ENVIRONMENT | QUICK) as runs:
         found = [run.communicate(timeout=SECONDS)[1] for run in runs]
-    finally:
-        for run in runs:
-            run.kill()
-            run.wait()
     assert [run.returncode for run in runs] == [2, 2], found
     return [error.splitlines()[-1] for error in found]
 

@@ -81,10 +81,3 @@ def test_the_commands_of_the_readme_run(tmp_path: Path):
     in_this_process(*local(partition, tmp_path, 0))
     succeeded(start(local(launch, tmp_path, 0)))
     assert (tmp_path / "run" / "epoch-00000020").is_file()
-
-
-def test_the_commands_are_those_of_the_command_line():
-    found = [words[1] for words in commands("README.md")]
-    assert found == ["partition", "launch"]
-    found = [words[words.index("jaxgraph") + 1] for words in commands()]
-    assert found == ["partition", "launch", "launch", "launch", "launch"]

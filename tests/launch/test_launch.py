@@ -16,7 +16,6 @@ from tests.launch.runs import (
     QUICK,
     SECONDS,
     children_of,
-    in_this_process,
     launch,
     launched,
     losses,
@@ -59,14 +58,12 @@ def test_a_graph_that_every_process_reads_gives_the_same_losses(tmp_path: Path):
 
 @pytest.mark.slow
 def test_only_the_first_prints_and_each_has_a_log(tmp_path: Path):
-    out, found, alone = tmp_path / "out.csv", tmp_path / "two.json", tmp_path / "one.json"
+    out = tmp_path / "out.csv"
     command = ["train", "--partition", partitioned(tmp_path, 4), *MODEL, "--epochs", "12"]
     further = ["--process-log", str(tmp_path / "logs"), "--predictions", str(out)]
-    shown, _ = succeeded(launch("-n", "2", "--", *command, *further, "--json", str(found), **QUICK))
+    shown, _ = succeeded(launch("-n", "2", "--", *command, *further, **QUICK))
     assert all(line.startswith("[0] ") for line in shown.splitlines())
     assert "median epoch time" in shown
-    in_this_process(*command, "--json", str(alone))
-    assert_close(losses(found), losses(alone), reduction_length=NODES)
     assert len(out.read_text().splitlines()) == 1 + NODES
     for index in range(2):
         log = (tmp_path / "logs" / f"process-{index}.log").read_text()

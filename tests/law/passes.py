@@ -17,7 +17,7 @@ from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.partition import Partition, partition
 from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.objective import split_model
-from jaxgraph.train.streamed import streamed_gradient
+from jaxgraph.train.passes import StreamedPasses
 from tests.oracles.models import Model
 from tests.training import (
     SEED,
@@ -108,8 +108,9 @@ def pass_of(module: Any, sharded: ShardedGraph) -> Pass:
     if not isinstance(sharded, StreamedGraph):
         return sharded_pass(module, sharded)
     key, task = jax.random.key(SEED), NodeClassification()
-    found = streamed_gradient(sharded, split_model(module), key, task, True)
-    loss, _, statistics, gradients = found
+    split = split_model(module)
+    run = StreamedPasses(sharded).gradient(split, key, task, True)
+    (loss, _, statistics), gradients = run.value_and_grad(*split[1:], key)
     nnx.update(module, gradients, statistics)
     running = [layer["norm"] for layer in by_layer(module, nnx.BatchStat) if layer]
     return Pass(float(loss), by_layer(module, nnx.Param), running)

@@ -11,6 +11,7 @@ import pytest
 
 from jaxgraph.ops.cpu.library import missing
 from tests.covering import cover
+from tests.oracles.models import Model
 from tests.training import MODES, P3_MODES
 
 
@@ -54,6 +55,25 @@ FACTORS: dict[str, Sequence[Any]] = {
 }
 """A layout is parts on devices, or on hosts x devices. "reordered": by hash, the nodes of each part
 in another order. Edge data is weights, or features for attention."""
+
+
+OTHER_MODELS = {
+    "gcn-residual": Model("gcn", residual=True, norm="layer", dropout=0.2),
+    "gcn-no-loops": Model("gcn", add_self_loops=False, activation="elu"),
+    "gcn-jumping": Model("gcn", jumping="cat", norm="batch", residual=True, dropout=0.2),
+    "sage-max": Model("sage", reduce="max", residual=True, norm="batch"),
+    "gat-layer-norm": Model("gat", 3, residual=True, norm="layer", activation="elu", dropout=0.3),
+    "gat-jumping": Model("gat", 2, jumping="max", activation="elu", dropout=0.2),
+    "gatv2-no-loops": Model("gatv2", 2, add_self_loops=False, norm="layer"),
+    "gin-plain": Model("gin", dropout=0.3),
+    "gine": Model("gine", norm="batch", dropout=0.4, activation="elu", edge_features=2),
+    "transformer": Model("transformer", 2, residual=True, norm="batch", dropout=0.3),
+    "pna": Model("pna", norm="batch", residual=True, dropout=0.2),
+    "appnp": Model("appnp", norm="layer"),
+    "gcnii": Model("gcnii", dropout=0.2, activation="elu"),
+    "gcnii-jumping": Model("gcnii", jumping="cat", norm="batch", dropout=0.2),
+}
+NUM_LAYERS = {"gcn-jumping": 3, "gat-layer-norm": 3, "sage-max": 3, "gcnii-jumping": 4}
 
 
 def exists(case: Case) -> bool:

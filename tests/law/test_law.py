@@ -24,7 +24,7 @@ from jaxgraph.parallel import make_mesh, propagate, shard
 from tests.law import table
 from tests.law.passes import TOLERANCE, WIDE, check, graph_of, parts_of
 from tests.law.ran import matrix_case
-from tests.law.table import EVERY_MODE, PAIRS, Case, one_mode_each
+from tests.law.table import EVERY_MODE, NUM_LAYERS, OTHER_MODELS, PAIRS, Case, one_mode_each
 from tests.oracles.models import ATTENTION, Model
 from tests.strategies import NUM_CLASSES
 from tests.tolerance import relative_error
@@ -57,31 +57,12 @@ def test_matrix(case: Case, record_property: Callable[[str, Any], None]) -> None
     record_property(*matrix_case(case))
 
 
-OTHER_MODELS = {
-    "gcn-residual": Model("gcn", residual=True, norm="layer", dropout=0.2),
-    "gcn-no-loops": Model("gcn", add_self_loops=False, activation="elu"),
-    "gcn-jumping": Model("gcn", jumping="cat", norm="batch", residual=True, dropout=0.2),
-    "sage-max": Model("sage", reduce="max", residual=True, norm="batch"),
-    "gat-layer-norm": Model("gat", 3, residual=True, norm="layer", activation="elu", dropout=0.3),
-    "gat-jumping": Model("gat", 2, jumping="max", activation="elu", dropout=0.2),
-    "gatv2-no-loops": Model("gatv2", 2, add_self_loops=False, norm="layer"),
-    "gin-plain": Model("gin", dropout=0.3),
-    "gine": Model("gine", norm="batch", dropout=0.4, activation="elu", edge_features=2),
-    "transformer": Model("transformer", 2, residual=True, norm="batch", dropout=0.3),
-    "pna": Model("pna", norm="batch", residual=True, dropout=0.2),
-    "appnp": Model("appnp", norm="layer"),
-    "gcnii": Model("gcnii", dropout=0.2, activation="elu"),
-    "gcnii-jumping": Model("gcnii", jumping="cat", norm="batch", dropout=0.2),
-}
-LAYERS = {"gcn-jumping": 3, "gat-layer-norm": 3, "sage-max": 3, "gcnii-jumping": 4}
-
-
 @pytest.mark.law(1)
 @pytest.mark.parametrize(("name", "mode"), one_mode_each([*OTHER_MODELS]))
 def test_other_models(name: str, mode: str) -> None:
     model = OTHER_MODELS[name]
     graph = graph_of(edges=model.edge_features > 0)
-    check(model, graph, parts_of(3, "hash"), make_mesh(3), mode, num_layers=LAYERS.get(name))
+    check(model, graph, parts_of(3, "hash"), make_mesh(3), mode, num_layers=NUM_LAYERS.get(name))
 
 
 class LearnedMaximum(nnx.Module):

@@ -1,7 +1,6 @@
 """Checks of functional convolutions: against the references, and on columns of features."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,95 +8,71 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.parallel import gather_edges, gather_rows, spmd
+from jaxgraph.parallel import ShardedGraph, gather_edges, gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import partition
-from tests.oracles.edges import Edges
-from tests.strategies import NUM_FEATURES, SMALL_GRAPHS
+from tests.layers.neighborhood_cases import Case, doubles
+from tests.oracles.tape import differentiate
 from tests.tolerance import assert_close, relative_error
-from tests.training import crooked_graph, crooked_sharded, oracle_edges
+from tests.training import crooked_graph, crooked_sharded, mode_options, oracle_edges
 
-WIDE = NUM_FEATURES + 2
-_SPECIAL = ("one-node", "no-edges", "isolated-nodes", "all-self-loops", "repeated-edges", "star-in")
-SPECIAL_GRAPHS = [graph for graph in SMALL_GRAPHS if graph.name in _SPECIAL]
-TERMS = 2000  # of the longest sum: the highest degree times the features, or the nodes
-
-
-def draws(seed: int) -> Callable[..., np.ndarray]:
-    """A function of a shape that draws normal numbers in float32: a module's own, so that what it
-    draws does not depend on the modules that were imported before it."""
-    rng = np.random.default_rng(seed)
-    return lambda *shape: np.asarray(rng.standard_normal(shape), np.float32)
-
-
-def check_convolution(
-    conv: Callable[..., Any],
-    oracle: Callable[..., Any],
-    params: dict[str, Any],
-    *,
-    edge_data: str | None = None,
-    constant: bool = False,
-    num_parts: int = 3,
-) -> None:
-    """Values, and gradients of features, parameters and edge data, which is NaN in empty slots.
-
-    Args:
-        conv: `(params, shard, x)`.
-        oracle: `(params, edges, x)`.
-        params: for both.
-        edge_data: the data that the edges have, "edge_weight" or "edges", or None.
-        constant: whether edge data is no argument: its other uses, such as degrees, are constant.
-        num_parts: of the graph.
-    """
-    fields = [] if edge_data is None or constant else [edge_data]
-
-    def step(params: dict[str, jax.Array], shard: Any) -> Any:
-        def loss(x: jax.Array, params: dict[str, jax.Array], data: dict[str, jax.Array]) -> Any:
-            y = conv(params, shard.replace(**data), x)
-            return shard.sum(jnp.sum(shard.mask_rows(y * adjoint(shard.node_ids, y.shape[1])))), y
-
-        data = {name: _poisoned(getattr(shard, name)) for name in fields}
-        (_, y), (of_x, of_params, of_data) = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(
-            shard.nodes, params, data
-        )
-        return (y, of_x), of_params, of_data
-
-    given = {"edge_weight": edge_data == "edge_weight", "edges": edge_data == "edges"}
-    graph = crooked_graph(**given)
-    sharded = crooked_sharded(num_parts, "hash", "sar", **given)
-    outputs = ("rows", "replicated", "edges")
-    rows, of_params, of_data = spmd(step, outputs=outputs)(params, sharded)
-    y, of_x = (gather_rows(value, sharded) for value in rows)
-
-    doubles = {name: value.astype(np.float64) for name, value in params.items()}
-    edges, x = oracle_edges(graph), np.asarray(graph.nodes, np.float64)
-    expected, backward = oracle(doubles, edges, x)
-    of_y = np.asarray(adjoint(np.arange(graph.num_nodes), expected.shape[1]), np.float64)
-    expected_of_x, expected_of_params = backward(of_y)
-    assert_close(y, expected, reduction_length=TERMS, name="y")
-    assert_close(of_x, expected_of_x, reduction_length=TERMS, name="gradient of x")
-    assert of_params.keys() == expected_of_params.keys()
-    for name, gradient in expected_of_params.items():
-        assert_close(of_params[name], gradient, reduction_length=TERMS, name=name)
-    for name, gradient in of_data.items():
-        split = partition(graph, num_parts, method="hash", seed=0)
-        found = gather_edges(gradient, sharded, graph, split)
-        value = lambda edges: (oracle(doubles, edges, x)[0] * of_y).sum()  # noqa: E731
-        check_edge_gradient(value, edges, ORACLE_FIELD[name], found)
-
-
+TERMS = 2000
 ORACLE_FIELD = {"edge_weight": "weight", "edges": "features"}
 
 
-def check_edge_gradient(
-    function: Callable[[Edges], float], edges: Edges, field: str, gradient: np.ndarray
+def check_layers(
+    cases: Mapping[str, Case], schedule: str = "sar", num_parts: int = 3, data: str | None = None
 ) -> None:
-    """A gradient of edge data against central differences along some random directions."""
-    data, size = getattr(edges, field), 1e-6
-    for direction in np.random.default_rng(2).standard_normal((5, *data.shape)):
-        ends = [replace(edges, **{field: data + s * direction}) for s in (size, -size)]
-        expected = (function(ends[0]) - function(ends[1])) / (2 * size)
-        scale = float(np.sqrt((gradient.astype(np.float64) ** 2).sum()))
-        assert scale > 0 and abs((gradient * direction).sum() - expected) < 2e-5 * scale, field
+    """Values, and gradients of x, of parameters and of edge data, by one program for all cases.
+
+    Rows of padding, and edge data of slots without an edge, are NaN.
+
+    Args:
+        cases: layers by name.
+        schedule: a mode of `tests.training`, or "several": twice as many parts as devices.
+        num_parts: of the graph.
+        data: the data that edges have, "edge_weight" or "edges".
+    """
+    graph = crooked_graph(edge_weight=data == "edge_weight", edges=data == "edges")
+    devices = num_parts // 2 if schedule == "several" else num_parts
+    split = partition(graph, num_parts, method="hash", seed=0)
+    options = mode_options("sar" if schedule == "several" else schedule)
+    sharded = shard(graph, split, make_mesh(devices), **options)
+
+    def run(name: str, params: Any, own: Any) -> Any:
+        rows = own.to_nodes(own.nodes)
+        x = jnp.where(own.node_mask[:, None], rows, jnp.nan)
+        given = {} if data is None else {data: _poisoned(getattr(own, data))}
+
+        def loss(x: jax.Array, params: Any, given: Any) -> Any:
+            y = cases[name].conv(params, own.replace(**given) if given else own, x)
+            return own.sum(jnp.sum(own.mask_rows(y * adjoint(own.node_ids, y.shape[1])))), y
+
+        (_, y), (of_x, of_params, of_data) = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(
+            x, params, given
+        )
+        return (own.mask_rows(y), of_x), of_params, of_data
+
+    def step(all_params: Any, own: Any) -> Any:
+        found = {name: run(name, params, own) for name, params in all_params.items()}
+        return tuple({name: each[at] for name, each in found.items()} for at in range(3))
+
+    all_params = {name: case.params for name, case in cases.items()}
+    outputs = ("rows", "replicated", "edges")
+    rows, of_params, of_data = spmd(step, outputs=outputs)(all_params, sharded)
+    x = np.asarray(graph.nodes, np.float64)
+    for name, case in cases.items():
+        y, backward = differentiate(case.oracle, doubles(case.params), oracle_edges(graph), x)
+        of_y = np.asarray(adjoint(np.arange(len(y)), y.shape[1]), np.float64)
+        expected, of_edges, of_x = backward(of_y)
+        pairs = [("y", rows[name][0], y), ("gradient of x", rows[name][1], of_x)]
+        found = {part: (gather_rows(mine, sharded), other) for part, mine, other in pairs}
+        assert of_params[name].keys() == expected.keys()
+        found |= {part: (of_params[name][part], other) for part, other in expected.items()}
+        for field, slots in of_data[name].items():
+            of_graph = gather_edges(slots, sharded, graph, split)
+            found[field] = of_graph, getattr(of_edges, ORACLE_FIELD[field])
+        for part, (actual, other) in found.items():
+            assert_close(actual, other, reduction_length=case.terms, name=f"{name}: {part}")
 
 
 def _poisoned(data: jax.Array) -> jax.Array:
@@ -128,8 +103,13 @@ def columns_match_rows(conv: Callable[..., Any], params: dict[str, Any], **edge_
 
 
 def refused(
-    error: type[Exception], message: str, function: Callable[[Any], Any], **edge_data: bool
+    error: type[Exception],
+    message: str,
+    function: Callable[[Any], Any],
+    sharded: ShardedGraph | None = None,
+    **edge_data: bool,
 ) -> None:
     """Checks that a function of a shard is refused while it is traced."""
+    given = crooked_sharded(2, "hash", "sar", **edge_data) if sharded is None else sharded
     with pytest.raises(error, match=message):
-        spmd(function, outputs="rows")(crooked_sharded(2, "hash", "sar", **edge_data))
+        spmd(function, outputs="rows")(given)

@@ -1,4 +1,4 @@
-"""Every convolution with its reference and its stages, for tests of neighbourhoods."""
+"""Every convolution with its reference and its parameters, for tests of neighbourhoods."""
 
 from __future__ import annotations
 
@@ -7,119 +7,116 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxgraph import layers
-from jaxgraph.layers.attention import gat_stages, gatv2_stages
-from jaxgraph.layers.convolutions import gcn_stages, gin_stages, sage_stages
-from jaxgraph.layers.transformer import transformer_stages
-from jaxgraph.parallel.conv_stages import ConvStages
-from tests.layers.convolution_cases import WIDE, draws
-from tests.oracles import convolutions
+from tests.oracles import convolutions, models, randomness
+from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES
 
-normal = draws(8)
-
-HEADS, OUT = 2, 3
+HEADS, OUT, EDGE_FEATURES = 2, 3, 2
+WIDE = NUM_FEATURES + 2
+KEY, RATE = jax.random.key(21), 0.4
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A convolution: a function, its reference, its stages if it has any, and parameters."""
+    """A convolution `(params, shard, x)`, its reference `(params, edges, x)`, and parameters."""
 
     conv: Callable[..., Any]
     oracle: Callable[..., Any]
-    stages: Callable[..., ConvStages] | None
     params: dict[str, Any]
+    terms: int = 2000  # of the longest sum: the highest degree times the features, or the nodes
 
 
-def _gcn(width: int) -> Case:
-    params = {"kernel": normal(NUM_FEATURES, width), "bias": normal(width)}
-    stages = partial(gcn_stages, dtype=np.float32)
-    return Case(layers.gcn_conv, convolutions.gcn, stages, params)
+def words(key: jax.Array = KEY) -> tuple[int, int]:
+    first, second = np.asarray(jax.random.key_data(key)).tolist()
+    return first, second
 
 
-def _sage(reduce: str, width: int) -> Case:
-    kernels = {f"{end}_kernel": normal(NUM_FEATURES, width) for end in ("self", "neighbor")}
-    return Case(
-        partial(layers.sage_conv, reduce=reduce),
-        partial(convolutions.sage, reduce=reduce),
-        partial(sage_stages, dtype=np.float32, reduce=reduce),
-        kernels | {"bias": normal(width)},
-    )
+def edge_masks(edges: Edges, heads: int, key: jax.Array = KEY) -> np.ndarray:
+    """True for the coefficients of edges that the library keeps, bool [edges, heads]."""
+    ends = edges.receivers, edges.senders, edges.repetitions()
+    return randomness.edge_keep_mask(words(key), *ends, heads, RATE)
 
 
-def _gin(hidden: int) -> Case:
-    params = {
-        "eps": normal(),
-        "first_kernel": normal(NUM_FEATURES, hidden),
-        "first_bias": normal(hidden),
-        "second_kernel": normal(hidden, OUT),
-        "second_bias": normal(OUT),
-    }
-    stages = partial(gin_stages, dtype=np.float32)
-    return Case(layers.gin_conv, convolutions.gin, stages, params)
+def of(
+    kind: str,
+    width: int = OUT,
+    *,
+    biased: bool = True,
+    dropout: bool = False,
+    hidden: int | None = None,
+    edge_features: int = 0,
+    gate: bool = False,
+    **options: Any,
+) -> Case:
+    """A convolution with random parameters.
+
+    Args:
+        kind: of `tests.oracles.models`.
+        width: features of its output, of each head.
+        biased: whether it has biases.
+        dropout: whether it drops attention, by `KEY` and `RATE`.
+        hidden: features inside of gin, gine and pna.
+        edge_features: whose maps it has.
+        gate: whether a transformer has one.
+        **options: of the function and of the reference.
+    """
+    is_attention, rng = kind in models.ATTENTION, np.random.default_rng(8)
+    if kind == "pna":
+        names = (options.get("aggregators", range(4)), options.get("scalers", range(3)))
+        hidden, blocks = 2, len(names[0]) * len(names[1])
+    else:
+        blocks = 0
+    sizes: dict[str, Any] = {"hidden": hidden, "blocks": blocks, "edge_features": edge_features}
+    sizes |= {"heads": HEADS if is_attention else 1, "concat": options.get("concat", True)}
+    params = models.conv_params(rng, kind, NUM_FEATURES, width, **sizes)
+    if gate:
+        params["gate"] = rng.standard_normal((3, HEADS * width))
+    if not biased:
+        params = {name: value for name, value in params.items() if not name.endswith("bias")}
+    if kind == "transformer":
+        options["num_heads"] = HEADS
+    conv = partial(getattr(layers, f"{kind}_conv"), **options)
+    oracle = partial(getattr(convolutions, kind), **options)
+    if dropout:
+        loops = kind != "transformer" and options.get("add_self_loops", True)
+        conv, oracle = partial(conv, dropout=RATE, key=KEY), dropped(oracle, loops)
+    floats = {name: np.asarray(value, np.float32) for name, value in params.items()}
+    return Case(conv, oracle, floats)
 
 
-def _gat(concat: bool) -> Case:
-    params = {
-        "kernel": normal(NUM_FEATURES, HEADS * OUT),
-        "attention_sender": normal(HEADS, OUT),
-        "attention_receiver": normal(HEADS, OUT),
-        "bias": normal(HEADS * OUT if concat else OUT),
-    }
-    return Case(
-        partial(layers.gat_conv, concat=concat),
-        partial(convolutions.gat, concat=concat),
-        partial(gat_stages, concat=concat),
-        params,
-    )
+def dropped(oracle: Callable[..., Any], loops: bool = True) -> Callable[..., Any]:
+    """A reference with the library's draws of attention dropout."""
+
+    def run(params: Any, edges: Edges, x: Any) -> Any:
+        keep = edge_masks(edges.with_missing_self_loops() if loops else edges, HEADS)
+        return oracle(params, edges, x, keep=keep, rate=RATE)
+
+    return run
 
 
-def _gatv2() -> Case:
-    params = {f"{end}_kernel": normal(NUM_FEATURES, HEADS * OUT) for end in ("sender", "receiver")}
-    params |= {f"{end}_bias": normal(HEADS * OUT) for end in ("sender", "receiver")}
-    params |= {"attention": normal(HEADS, OUT), "bias": normal(HEADS * OUT)}
-    return Case(layers.gatv2_conv, convolutions.gatv2, gatv2_stages, params)
-
-
-def _transformer() -> Case:
-    names = ("query", "key", "value", "skip")
-    params = {f"{name}_kernel": normal(NUM_FEATURES, HEADS * OUT) for name in names}
-    params |= {f"{name}_bias": normal(HEADS * OUT) for name in names if name != "key"}
-    params["gate"] = normal(3, HEADS * OUT)
-    heads: dict[str, Any] = {"num_heads": HEADS}
-    return Case(
-        partial(layers.transformer_conv, **heads),
-        partial(convolutions.transformer, **heads),
-        partial(transformer_stages, **heads),
-        params,
-    )
-
-
-def _pna() -> Case:
-    params = {f"{end}_kernel": normal(NUM_FEATURES, 2) for end in ("sender", "receiver")}
-    params |= {"self_kernel": normal(NUM_FEATURES, OUT), "kernel": normal(8, OUT)}
-    params |= {"message_bias": normal(2), "bias": normal(OUT)}
-    names: dict[str, Any] = {"aggregators": ("mean", "max", "min", "sum"), "delta": 1.3}
-    names["scalers"] = ("attenuation",)
-    return Case(partial(layers.pna_conv, **names), partial(convolutions.pna, **names), None, params)
-
-
+_PNA: dict[str, Any] = {"aggregators": ("mean", "max", "min", "sum"), "scalers": ("attenuation",)}
 CASES = {
-    "gcn-narrow": _gcn(3),
-    "gcn-wide": _gcn(WIDE),
-    "sage-mean-narrow": _sage("mean", 3),
-    "sage-mean-wide": _sage("mean", WIDE),
-    "sage-max": _sage("max", 3),
-    "gin": _gin(4),
-    "gat": _gat(True),
-    "gat-mean": _gat(False),
-    "gatv2": _gatv2(),
-    "transformer": _transformer(),
-    "pna": _pna(),
+    "gcn-narrow": of("gcn"),
+    "gcn-wide": of("gcn", WIDE),
+    "sage-mean-narrow": of("sage"),
+    "sage-mean-wide": of("sage", WIDE),
+    "sage-max": of("sage", reduce="max"),
+    "gin": of("gin", hidden=4),
+    "gat": of("gat"),
+    "gat-mean": of("gat", concat=False),
+    "gatv2": of("gatv2"),
+    "transformer": of("transformer", gate=True),
+    "pna": of("pna", delta=1.3, **_PNA),
 }
 """Convolutions whose widths are mapped before the sum, and after it."""
+FEATURED = {
+    name: of(name, edge_features=EDGE_FEATURES, hidden=4) for name in ("gat", "gatv2", "gine")
+}
+"""Convolutions that read features of edges."""
 
 
 def doubles(params: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -1,6 +1,5 @@
 """Features with their aggregate: its values, the layers that read it, and equal results."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,32 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.layers import dropout, gat_conv, gcn_conv, gin_conv, linear, sage_conv
+from jaxgraph.layers import dropout, gcn_conv, linear
 from jaxgraph.layers.aggregated import AggregatedFeatures, aggregate_by_columns, plain_features
-from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_aggregation
+from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum
 from jaxgraph.layers.dense import require_rows
 from jaxgraph.parallel import gather_rows, spmd
 from tests.compilation import AS_USERS_DO
-from tests.layers.convolution_cases import TERMS, WIDE, check_convolution, draws, refused
+from tests.layers.convolution_cases import TERMS, check_layers, refused
+from tests.layers.neighborhood_cases import CASES as CONVOLUTIONS
+from tests.layers.neighborhood_cases import WIDE, Case, of
 from tests.oracles import convolutions
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded, oracle_edges, poisoned
 
-normal = draws(8)
-
 MEAN, SUM, MAX = (NeighborReduction(name) for name in ("mean", "sum", "max"))
-KERNELS: dict[str, Any] = {"kernel": normal(NUM_FEATURES, 3), "bias": normal(3)}
-SAGE: dict[str, Any] = {
-    "self_kernel": normal(NUM_FEATURES, 3),
-    "neighbor_kernel": normal(NUM_FEATURES, 3),
-}
-
-
-def gin_params(hidden: int) -> dict[str, Any]:
-    first, second = normal(NUM_FEATURES, hidden), normal(hidden, 3)
-    return {"eps": normal(), "first_kernel": first, "second_kernel": second}
-
 
 # ------------------------------------------------------------------ the aggregate
 
@@ -45,16 +33,16 @@ def expected_aggregate(aggregation: Any) -> np.ndarray:
     edges, x = oracle_edges(graph), np.asarray(graph.nodes, np.float64)
     one, nothing = np.eye(NUM_FEATURES), np.zeros((NUM_FEATURES, NUM_FEATURES))
     if isinstance(aggregation, SymmetricSum):
-        return convolutions.gcn({"kernel": one}, edges, x, aggregation.add_self_loops)[0]
+        return convolutions.gcn({"kernel": one}, edges, x, aggregation.add_self_loops)
     params = {"self_kernel": nothing, "neighbor_kernel": one}
-    return convolutions.sage(params, edges, x, aggregation.reduce)[0]
+    return convolutions.sage(params, edges, x, aggregation.reduce)
 
 
 @pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 @pytest.mark.parametrize("aggregation", [SymmetricSum(), SymmetricSum(False), MEAN, SUM, MAX])
 def test_the_aggregate_is_that_of_the_reference(aggregation: Any, mode: str) -> None:
-    """All columns at once, and a few at a time, of a number that does not divide theirs."""
+    """All columns at once, and a few at a time; 0 in padding, which is NaN in the features."""
     widths = (NUM_FEATURES, NUM_FEATURES - 2)
     assert NUM_FEATURES % widths[1]
 
@@ -62,23 +50,12 @@ def test_the_aggregate_is_that_of_the_reference(aggregation: Any, mode: str) -> 
         aggregate = partial(aggregate_by_columns, shard, shard.nodes, aggregation)
         return [aggregate(width=width) for width in widths]
 
-    sharded = crooked_sharded(3, "hash", mode, edge_weight=True)
+    sharded = poisoned(crooked_sharded(4, "hash", mode, edge_weight=True))
+    padding = ~np.asarray(sharded.shards.node_mask).reshape(-1)
     expected = expected_aggregate(aggregation)
     for found in spmd(step, outputs="rows")(sharded):
         assert_close(gather_rows(found, sharded), expected, reduction_length=TERMS)
-
-
-@pytest.mark.parametrize("width", [NUM_FEATURES, 2])
-@pytest.mark.parametrize("aggregation", [SymmetricSum(), MEAN, MAX])
-def test_the_aggregate_of_padding_is_0(aggregation: Any, width: int) -> None:
-    sharded = poisoned(crooked_sharded(4, "hash", "sar"))
-
-    def step(shard: Any) -> jax.Array:
-        return aggregate_by_columns(shard, shard.nodes, aggregation, width=width)
-
-    found = np.asarray(spmd(step, outputs="rows")(sharded))
-    np.testing.assert_array_equal(found[~np.asarray(sharded.shards.node_mask).reshape(-1)], 0)
-    assert np.isfinite(found).all()
+        np.testing.assert_array_equal(np.asarray(found)[padding], 0)
 
 
 def test_a_few_columns_at_a_time_take_less_memory() -> None:
@@ -111,52 +88,43 @@ def carrying(x: Any, aggregate: Any, aggregation: Any, *, behind: bool) -> Aggre
     return AggregatedFeatures(x, aggregate, aggregation)
 
 
-CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Any]] = {
-    "gcn": (gcn_conv, convolutions.gcn, KERNELS, SymmetricSum()),
-    "gcn-no-loops": (
-        partial(gcn_conv, add_self_loops=False),
-        partial(convolutions.gcn, add_self_loops=False),
-        {"kernel": normal(NUM_FEATURES, WIDE)},
-        SymmetricSum(False),
-    ),
-    "sage-mean": (sage_conv, convolutions.sage, SAGE, MEAN),
-    "sage-max": (
-        partial(sage_conv, reduce="max"),
-        partial(convolutions.sage, reduce="max"),
-        SAGE,
-        MAX,
-    ),
-    "gin-wide": (gin_conv, convolutions.gin, gin_params(WIDE), SUM),
-    "gin-narrow": (gin_conv, convolutions.gin, gin_params(3), SUM),
-    "of-another-layer": (sage_conv, convolutions.sage, SAGE, SymmetricSum()),
+CASES: dict[str, tuple[Case, Any]] = {
+    "gcn": (CONVOLUTIONS["gcn-narrow"], SymmetricSum()),
+    "gcn-no-loops": (of("gcn", WIDE, biased=False, add_self_loops=False), SymmetricSum(False)),
+    "sage-mean": (CONVOLUTIONS["sage-mean-narrow"], MEAN),
+    "sage-max": (CONVOLUTIONS["sage-max"], MAX),
+    "gin-wide": (of("gin", hidden=WIDE, biased=False), SUM),
+    "gin-narrow": (of("gin", biased=False), SUM),
+    "of-another-layer": (CONVOLUTIONS["sage-mean-narrow"], SymmetricSum()),
 }
 
 
 @pytest.mark.expensive
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("behind", [False, True])
-@pytest.mark.parametrize("name", CASES)
-def test_values_and_gradients(name: str, behind: bool) -> None:
-    """Compares with a reference that knows no aggregate; gradients of x flow through it too."""
-    conv, oracle, params, aggregation = CASES[name]
+def test_values_and_gradients(behind: bool, weighted: bool) -> None:
+    """Compares with references that know no aggregate; gradients of x flow through it too."""
 
-    def of_aggregated(params: Any, shard: Any, x: Any) -> jax.Array:
-        return conv(params, shard, aggregated(shard, x, aggregation, behind=behind))
+    def of_aggregated(case: Case, aggregation: Any, params: Any, shard: Any, x: Any) -> jax.Array:
+        return case.conv(params, shard, aggregated(shard, x, aggregation, behind=behind))
 
-    weighted = name.startswith(("gcn", "sage"))
-    options = {"edge_data": "edge_weight", "constant": name.startswith("gcn")} if weighted else {}
-    check_convolution(of_aggregated, oracle, params, **options)
+    given = {
+        name: Case(partial(of_aggregated, case, aggregation), case.oracle, case.params)
+        for name, (case, aggregation) in CASES.items()
+    }
+    check_layers(given, data="edge_weight" if weighted else None)
 
 
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_a_layer_takes_the_aggregate_that_is_its_own(name: str, behind: bool) -> None:
     """An aggregate of 0 changes the output of a layer if, and only if, the layer reads it."""
-    conv, _, params, aggregation = CASES[name]
+    case, aggregation = CASES[name]
 
     def step(shard: Any) -> Any:
         x = shard.mask_rows(shard.nodes)
         wrong = carrying(x, jnp.zeros_like(x), aggregation, behind=behind)
-        return conv(params, shard, wrong), conv(params, shard, x)
+        return case.conv(case.params, shard, wrong), case.conv(case.params, shard, x)
 
     sharded = crooked_sharded(2, "hash", "sar")
     of_wrong, of_x = (gather_rows(y, sharded) for y in spmd(step, outputs="rows")(sharded))
@@ -165,16 +133,15 @@ def test_a_layer_takes_the_aggregate_that_is_its_own(name: str, behind: bool) ->
 
 
 def test_attention_maps_and_dropout_take_the_features() -> None:
-    vectors = {f"attention_{end}": normal(1, 3) for end in ("sender", "receiver")}
-    params: dict[str, Any] = KERNELS | vectors
+    case = CONVOLUTIONS["gat"]
 
     def step(shard: Any) -> Any:
         x = shard.mask_rows(shard.nodes)
         both, key = AggregatedFeatures(x, jnp.zeros_like(x), MEAN), jax.random.key(0)
         return [
             (
-                gat_conv(params, shard, each),
-                linear(shard, each, KERNELS["kernel"]),
+                case.conv(case.params, shard, each),
+                linear(shard, each, case.params["kernel"]),
                 dropout(shard, each, key, rate=0.5),
                 require_rows(each, "a test"),
                 plain_features(each),
@@ -196,23 +163,9 @@ def test_dropout_of_nothing_keeps_the_aggregate() -> None:
 
 
 def test_aggregates_of_other_widths_are_refused() -> None:
-    params: dict[str, Any] = {"kernel": normal(NUM_FEATURES + 1, 3)}
+    params: dict[str, Any] = {"kernel": np.ones((NUM_FEATURES + 1, 3), np.float32)}
 
     def step(shard: Any) -> jax.Array:
         return gcn_conv(params, shard, aggregated(shard, shard.nodes, SymmetricSum()))
 
     refused(ValueError, f"in_features={NUM_FEATURES}", step)
-
-
-# ------------------------------------------------------------------ residuals
-
-
-@pytest.mark.parametrize(
-    ("aggregation", "out_features", "width"),
-    [(SymmetricSum(), 3, 3), (MEAN, 9, 5), (MEAN, 5, 5), (MAX, 3, 5)],
-)
-def test_the_width_is_that_of_the_cheaper_order(
-    aggregation: Any, out_features: int, width: int
-) -> None:
-    first = first_aggregation(aggregation, jnp.zeros((5, out_features)))
-    assert (first.aggregation, first.width, first.in_training) == (aggregation, width, True)

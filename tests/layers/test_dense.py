@@ -69,18 +69,6 @@ def test_dropout_draws_by_node_and_column(num_parts: int, layout: str) -> None:
     assert 0.5 < keep.mean() < 0.7
 
 
-def test_dropout_then_linear_is_the_same_for_rows_and_columns() -> None:
-    def step(key: jax.Array, kernel: jax.Array, shard: Any) -> list[jax.Array]:
-        return [
-            linear(shard, dropout(shard, x, key, rate=RATE), kernel)
-            for x in (shard.to_nodes(shard.nodes), shard.nodes)
-        ]
-
-    rows, columns = spmd(step, outputs="rows")(KEY, KERNEL, sharded_in(4, "columns"))
-    assert_close(columns, rows, reduction_length=NUM_FEATURES)
-    assert float(jnp.abs(rows).max()) > 1
-
-
 def test_dropout_of_rate_zero_needs_no_key() -> None:
     def step(shard: Any) -> Any:
         y = dropout(shard, shard.nodes, None, rate=0.0)

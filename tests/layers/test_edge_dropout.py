@@ -17,16 +17,14 @@ from jaxgraph.layers.aggregations import NeighborReduction
 from jaxgraph.ops import sddmm
 from jaxgraph.parallel import bipartite, keep_edges, propagate, spmd
 from jaxgraph.train import fit
-from tests.layers.convolution_cases import TERMS, draws, refused
-from tests.layers.neighborhood_cases import CASES
+from tests.layers.convolution_cases import TERMS, refused
+from tests.layers.neighborhood_cases import CASES, of
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded
 
-normal = draws(8)
-
 KEY = jax.random.key(5)
-SAGE: dict[str, Any] = {f"{end}_kernel": normal(NUM_FEATURES, 7) for end in ("self", "neighbor")}
+SAGE = of("sage", 7).params
 drop = partial(dropout_edge, key=KEY, rate=0.4)
 
 
@@ -41,7 +39,7 @@ def test_a_graph_is_as_if_its_edges_were_left_out() -> None:
         receivers=graph.receivers[keep],
         edge_weight=graph.edge_weight[keep],
     )
-    params: dict[str, Any] = {"kernel": normal(NUM_FEATURES, 3)}
+    params = CASES["gcn-narrow"].params
     dropped = dropout_edge(drop(graph), other, rate=0.2)
     x: Any = graph.nodes
     expected = layers.gcn_conv(params, fewer, x)

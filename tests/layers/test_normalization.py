@@ -15,6 +15,7 @@ from jaxgraph.layers.normalization import batch_statistics
 from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import Partition
 from tests.oracles import functions
+from tests.oracles.tape import differentiate
 from tests.strategies import NUM_FEATURES, skewed_assignment
 from tests.tolerance import assert_close
 from tests.training import crooked_features, crooked_graph, crooked_sharded, poisoned
@@ -68,8 +69,8 @@ def test_values_and_gradients(name: str, num_parts: int) -> None:
     layer, oracle = LAYERS[name]
     actual = values_and_gradients(layer, skewed(num_parts), 1.0)
     x = 3 * crooked_features() + 1.0
-    y, backward = oracle(PARAMS, x)
-    grad_x, grads = backward(np.broadcast_to(np.cos(np.arange(len(x)))[:, None], x.shape))
+    y, backward = differentiate(oracle, PARAMS, x)
+    grads, grad_x = backward(np.broadcast_to(np.cos(np.arange(len(x)))[:, None], x.shape))
     expected = [y, grad_x, grads["scale"], grads["bias"]]
     for mine, theirs in zip(actual, expected, strict=True):
         assert_close(mine, theirs, reduction_length=len(x))

@@ -13,10 +13,12 @@ import scipy.sparse as sp
 from jaxgraph import Graph
 from jaxgraph.graph_facts import facts_of
 from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.common_shapes import common_shapes
 from jaxgraph.layout.part_files import PartFolder
 from jaxgraph.layout.part_writing import write_source
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition
+from tests.strategies import complete, random_edges
 
 REQUESTS: dict[str, tuple[str, dict[str, Any] | None]] = {
     "sar": ("sar", None),
@@ -50,6 +52,25 @@ def source_of(graph: Graph, assignment: np.ndarray, parts: int, request: str) ->
     mode, columns = REQUESTS[request]
     wanted = None if columns is None else ColumnRequest(**columns)
     return tabulate(graph, Partition.from_assignment(assignment, parts), mode, columns=wanted)
+
+
+HUBS = {"one": 1, "sar": 3, "domain": 3, "p3": 2, "p3 pushed": 2}
+"""Parts of a graph with a hub, by request."""
+
+
+def hub_source(name: str, num_nodes: int = 80, pad: bool = False) -> PartTables:
+    """A graph with repeated edges and a row that is split, maybe in shapes of a larger graph."""
+    parts, (mode, columns) = HUBS[name], REQUESTS["sar" if name == "one" else name]
+    pairs = []
+    for nodes in (num_nodes, 2 * num_nodes):
+        senders, receivers = random_edges(nodes, 5 * nodes, 0)
+        receivers[:200] = 0
+        graph = complete(senders, receivers, nodes, "hub", edge_data=True)
+        pairs.append((graph, Partition.from_assignment(np.arange(nodes) % parts, parts)))
+    pad_to = common_shapes(*pairs, mode=mode, headroom=0.1) if pad else None
+    wanted = None if columns is None else ColumnRequest(**columns)
+    graph, owners = pairs[0]
+    return tabulate(graph, owners, mode, pad_to, columns=wanted)
 
 
 def write(graph: Graph, source: PartTables, folder: Path) -> PartFolder:

@@ -45,20 +45,6 @@ def large() -> Manifest:
     return manifest_of(random_graph(300, 2000))
 
 
-def test_a_small_graph_takes_on_the_shapes_of_a_large_one(large):
-    small = manifest_of(random_graph(60, 200))
-    fitted = fit(small, large)
-    assert not large.has_padding
-    assert fitted == dataclasses.replace(large, has_padding=True)
-    assert fitted.counts == small.counts
-
-
-def test_a_large_graph_does_not_fit_into_a_small_one(small, large):
-    expected = r"node_rows 100 > 20, boundary_rows .* and \d+ more; make shapes that hold all"
-    with pytest.raises(ValueError, match=expected):
-        fit(large, small)
-
-
 @pytest.mark.parametrize("name", ["halo_units", "reach_units"])
 def test_messages_of_every_pair_must_fit(large, name):
     tight = np.array(getattr(large, name))

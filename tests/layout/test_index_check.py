@@ -6,35 +6,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import jaxgraph as jg
-from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.index_check import check_indices
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.placed import listed_part, placed_shapes
-from jaxgraph.layout.shard_tables import PartTables, tabulate
+from jaxgraph.layout.shard_tables import PartTables
 from jaxgraph.parallel import make_mesh, place
-from tests.strategies import complete, random_edges
+from tests.layout.part_folders import HUBS, hub_source
 
 NO_INDICES = {"edge_type", "repetition", "graph_ids", "sender_ids", "receiver_ids"}
 """Name endings of integers that are no indices, such as ids for randomness."""
-SOURCES: dict[str, tuple[int, str, ColumnRequest | None]] = {
-    "one": (1, "sar", None),
-    "sar": (3, "sar", None),
-    "domain": (3, "domain", None),
-    "p3": (2, "domain", ColumnRequest(chunks=2)),
-    "p3 pushed": (2, "sar", ColumnRequest(topology="pushed")),
-}
-
-
-def tables(name: str) -> PartTables:
-    """A graph with repeated edges, and a row with enough edges to be cut into runs."""
-    parts, mode, columns = SOURCES[name]
-    senders, receivers = random_edges(80, 400, 0)
-    hub = np.arange(300) % 80
-    senders, receivers = np.concatenate([senders, hub]), np.concatenate([receivers, 0 * hub])
-    graph = complete(senders, receivers, 80, "hub", 0, edge_data=True)
-    partition = jg.partition.partition(graph, parts, method="hash")
-    return tabulate(graph, partition, mode, columns=columns)
 
 
 class Spoiled:
@@ -64,9 +44,9 @@ def index_arrays(source: PartTables) -> Iterator[tuple[str, np.ndarray]]:
             yield name, part[name]
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", HUBS)
 def test_any_index_outside_of_its_table_is_refused_by_name(name: str) -> None:
-    source = tables(name)
+    source = hub_source(name)
     manifest, last = source.manifest, source.manifest.num_parts - 1
     arrays, shapes = dict(index_arrays(source)), placed_shapes(source.manifest, "cpu")
     assert len(arrays) >= 12 and any(name.endswith("/neighbors") for name in arrays)
@@ -81,7 +61,7 @@ def test_any_index_outside_of_its_table_is_refused_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["one", "sar"])
 def test_the_message_names_the_array_and_what_it_may_hold(name: str) -> None:
-    source = tables(name)
+    source = hub_source(name)
     spoiled = Spoiled(source, "incoming/by_receiver/neighbors", 7, 10**9)
     last = source.manifest.num_parts - 1
     message = (
@@ -89,4 +69,4 @@ def test_the_message_names_the_array_and_what_it_may_hold(name: str) -> None:
         r"expected 0 to \d+\..* make them again from the graph, with jaxgraph\.parallel\.shard\("
     )
     with pytest.raises(ValueError, match=message):
-        place(spoiled, make_mesh(SOURCES[name][0]))
+        place(spoiled, make_mesh(HUBS[name]))

@@ -206,14 +206,3 @@ def test_law_with_hubs_of_which_each_end_fills_many_chunks(mode):
     for side in ("by_receiver", "by_sender"):
         assert sum(part[f"incoming/{side}/heavy_rows"].sum() for part in parts)
     check_law(tables)
-
-
-def test_wrong_arguments():
-    graph = small_graphs()[-1]
-    parts = Partition.from_assignment(skewed_assignment(37, 2), 2)
-    with pytest.raises(ValueError, match="mode is 'ring'; expected one of sar, domain"):
-        tabulate(graph, parts, "ring")
-    with pytest.raises(ValueError, match="assigns 3 nodes, but the graph has 37"):
-        tabulate(graph, Partition.from_assignment([0, 1, 0], 2))
-    with pytest.raises(ValueError, match="of type ndarray; expected the result of"):
-        tabulate(graph, parts.assignment)  # pyright: ignore[reportArgumentType]

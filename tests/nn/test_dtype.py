@@ -1,8 +1,7 @@
 """16-bit models: the arrays stored in 16 bits, the arrays that are not, and equal results."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -11,7 +10,6 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from jax.extend import core
 
 import jaxgraph as jg
 from jaxgraph import nn
@@ -20,6 +18,9 @@ from jaxgraph.parallel import ShardedGraph, make_mesh, place, spmd
 from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.partition import partition
 from jaxgraph.train import compile_train_step, loss_and_grad, predict
+from tests.compilation import equations
+from tests.nn.test_convolutions import MODULES as CONVOLUTIONS
+from tests.nn.test_convolutions import make
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import tolerance
@@ -165,27 +166,15 @@ def test_rows_are_sent_in_16_bits_and_sums_over_devices_taken_in_32(name: str, m
 
     traced = jax.jit(spmd(step)).trace(params, crooked_sharded(3, "hash", mode))
     summed, sent = set(), set()
-    for primitive, variable in operands(traced.jaxpr.jaxpr):
-        if jnp.issubdtype(variable.aval.dtype, jnp.floating):
-            if primitive.startswith("psum"):
-                summed.add(variable.aval.dtype)
-            elif primitive in ("ppermute", "all_to_all") and variable.aval.shape[-1] >= 4:
-                sent.add(variable.aval.dtype)
+    for equation in equations(traced.jaxpr.jaxpr):
+        name, arrays = equation.primitive.name, [variable.aval for variable in equation.invars]
+        floating = [each for each in arrays if jnp.issubdtype(each.dtype, jnp.floating)]
+        if name.startswith("psum"):
+            summed |= {each.dtype for each in floating}
+        elif name in ("ppermute", "all_to_all"):
+            sent |= {each.dtype for each in floating if each.shape[-1] >= 4}
     assert summed == {jnp.dtype(jnp.float32)}
     assert sent == {jnp.dtype(SHORT)}
-
-
-def operands(jaxpr: Any) -> Iterator[tuple[str, Any]]:
-    """The name and the operands of all operations of a program, nested ones included."""
-    for equation in jaxpr.eqns:
-        for variable in equation.invars:
-            yield equation.primitive.name, variable
-        for value in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")
-        ):
-            inner = value.jaxpr if isinstance(value, core.ClosedJaxpr) else value
-            if hasattr(inner, "eqns"):
-                yield from operands(inner)
 
 
 @pytest.mark.slow
@@ -250,30 +239,26 @@ def wide_graph(num_parts: int, mode: str) -> ShardedGraph:
 
 # ------------------------------------------------------------------ parameters
 
-MODULES = {
-    "GCNConv": lambda **types: nn.GCNConv(4, 3, **types),
-    "SAGEConv": lambda **types: nn.SAGEConv(4, 3, **types),
-    "GATConv": lambda **types: nn.GATConv(4, 3, num_heads=2, **types),
-    "GATv2Conv": lambda **types: nn.GATv2Conv(4, 3, num_heads=2, **types),
-    "GINConv": lambda **types: nn.GINConv(4, 3, **types),
-    "Linear": lambda **types: nn.Linear(4, 3, **types),
-    "NodeEmbedding": lambda **types: nn.NodeEmbedding(5, 3, **types),
-    "GCN": lambda **types: nn.GCN(4, 6, 3, norm="batch", residual=True, **types),
-    "GAT": lambda **types: nn.GAT(4, 6, 3, norm="layer", residual=True, **types),
-    "DeepGCN": lambda **types: nn.DeepGCN(4, 6, 3, norm="batch", **types),
+MODULES: dict[str, Any] = {name: partial(make, name) for name in CONVOLUTIONS}
+MODULES |= {
+    "NodeEmbedding": partial(nn.NodeEmbedding, 5, 3),
+    "GCN": partial(nn.GCN, 4, 6, 3, norm="batch", residual=True),
+    "GAT": partial(nn.GAT, 4, 6, 3, norm="layer", residual=True),
+    "DeepGCN": partial(nn.DeepGCN, 4, 6, 3, norm="batch"),
 }
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_type_of_parameters(name: str) -> None:
-    make = MODULES[name]
+    make_it = MODULES[name]
+    rngs: Any = {} if name in CONVOLUTIONS else {"rngs": nnx.Rngs(0)}
     for param_dtype in (jnp.float32, jnp.float16):
-        module = make(param_dtype=param_dtype, rngs=nnx.Rngs(0))
+        module = make_it(param_dtype=param_dtype, **rngs)
         params = jax.tree.leaves(nnx.state(module, nnx.Param))
         assert {leaf.dtype for leaf in params} == {jnp.dtype(param_dtype)}
         statistics = jax.tree.leaves(nnx.state(module, nnx.BatchStat))
         assert all(leaf.dtype == jnp.float32 for leaf in statistics)
-    short = make(dtype=SHORT, rngs=nnx.Rngs(0))
+    short = make_it(dtype=SHORT, **rngs)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(nnx.state(short))} == {"float32"}
 
 
@@ -283,14 +268,14 @@ def test_norms_learn_in_32_bits(norm: Any) -> None:
     assert norm(4, param_dtype=SHORT).scale.get_value().dtype == SHORT
 
 
-@pytest.mark.parametrize("name", ["GCN", "Linear", "NodeEmbedding", "GATv2Conv"])
+@pytest.mark.parametrize("name", ["GCN", "NodeEmbedding", "DeepGCN"])
 def test_types_that_are_not_floating_are_refused(name: str) -> None:
-    make, rngs = MODULES[name], nnx.Rngs(0)
+    make_it, rngs = MODULES[name], nnx.Rngs(0)
     for wrong in ("int8", "bfloat", 16):
         with pytest.raises(ValueError, match=r"^dtype is .*; expected None, .* floating type"):
-            make(dtype=wrong, rngs=rngs)
+            make_it(dtype=wrong, rngs=rngs)
     with pytest.raises(ValueError, match="param_dtype is None; expected a floating type"):
-        make(param_dtype=None, rngs=rngs)
+        make_it(param_dtype=None, rngs=rngs)
 
 
 def test_an_embedding_is_read_in_16_bits() -> None:

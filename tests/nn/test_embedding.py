@@ -61,8 +61,3 @@ def test_rows_that_are_not_placed_are_refused() -> None:
 
     with pytest.raises(ValueError, match=rf"has {NODES} rows .*place_rows\(state, sharded\)"):
         spmd(step, outputs="rows")(arrays, crooked_sharded(2, "hash", "sar"))
-
-
-def test_an_embedding_of_no_nodes_is_refused() -> None:
-    with pytest.raises(ValueError, match="num_nodes is 0; expected a positive integer"):
-        NodeEmbedding(0, 4, rngs=nnx.Rngs(0))

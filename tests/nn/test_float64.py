@@ -11,6 +11,7 @@ from flax import nnx
 from jaxgraph import nn
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition import partition
+from tests.law.table import OTHER_MODELS
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.training import (
@@ -22,19 +23,8 @@ from tests.training import (
     sharded_pass,
 )
 
-MODELS = {
-    "gcn": Model("gcn", norm="batch", residual=True, dropout=0.3),
-    "gcn-weighted": Model("gcn", norm="layer"),
-    "sage": Model("sage", norm="batch"),
-    "sage-max": Model("sage", reduce="max"),
-    "gat": Model("gat", 2, norm="batch", activation="elu", dropout=0.3),
-    "gatv2": Model("gatv2", 2),
-    "gin": Model("gin", residual=True),
-    "transformer": Model("transformer", 2, norm="layer"),
-    "appnp": Model("appnp", norm="batch"),
-    "gcnii": Model("gcnii", jumping="max", dropout=0.3),
-    "pna": Model("pna"),
-}
+MODELS = {name: model for name, model in OTHER_MODELS.items() if not model.edge_features}
+MODELS |= {"gcn-weighted": Model("gcn", norm="layer"), "gat": Model("gat", 2, dropout=0.3)}
 DOUBLE: dict[str, Any] = {"dtype": "float64", "param_dtype": "float64"}
 
 

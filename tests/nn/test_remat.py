@@ -16,6 +16,7 @@ from jaxgraph.nn.remat import Facts, default_policy
 from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import KEPT, make_mesh, propagate, shard, spmd
 from jaxgraph.train import compile_train_step
+from tests.oracles.edge_ops import aggregate
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import assert_close
@@ -24,6 +25,7 @@ from tests.training import (
     crooked_sharded,
     gradient_errors,
     module_of,
+    oracle_edges,
     oracle_pass,
     random_params,
     sharded_pass,
@@ -91,13 +93,9 @@ def test_any_callable_is_a_convolution(policy: RematPolicy | None) -> None:
     model = Stack([Mean(), Mean(), Mean()], widths, policy=policy, **options)
     assert model.first_aggregation is None
     graph = crooked_graph()
-    assert graph.nodes is not None
-    count = np.maximum(np.bincount(graph.receivers, minlength=graph.num_nodes), 1)[:, None]
-    x = np.asarray(graph.nodes, np.float64)
+    x, edges = np.asarray(graph.nodes, np.float64), oracle_edges(graph)
     for layer in range(3):
-        total = np.zeros_like(x)
-        np.add.at(total, graph.receivers, (np.tanh(x) if layer else x)[graph.senders])
-        x = total / count
+        x = aggregate(edges, np.tanh(x) if layer else x, edges.weight, "mean")
     found = spmd(lambda shard: model(shard, shard.nodes), outputs="rows")(
         crooked_sharded(1, "hash", "sar")
     )

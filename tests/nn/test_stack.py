@@ -24,7 +24,7 @@ from tests.training import crooked_graph, crooked_sharded
 
 MEAN, MAX = NeighborReduction("mean"), NeighborReduction("max")
 WIDE = 2 * NUM_FEATURES
-NODES_OF_ATTENTION, WIDTH, HEADS = 2000, 64, 2
+WIDE_NODES, WIDTH, HEADS = 2000, 64, 2
 
 
 def make(name: str, hidden: int = 3, **options: Any) -> Any:
@@ -110,23 +110,27 @@ def test_a_step_holds_no_copy_of_aggregated_features(name: str) -> None:
     assert temporary(200) - temporary(100) < 100 * rows / 2
 
 
-def step_of_attention(name: str, num_layers: int, parts: int) -> tuple[Any, ShardedGraph]:
+def wide_step(
+    name: str, num_layers: int, parts: int = 1, norm: str | None = None
+) -> tuple[Any, ShardedGraph]:
     """A compiled training step under SAR whose layers but the last are 64 features wide."""
-    graph = crooked_graph(NODES_OF_ATTENTION)
-    graph = graph.replace(nodes=np.ones((NODES_OF_ATTENTION, WIDTH), np.float32))
+    graph = crooked_graph(WIDE_NODES)
+    graph = graph.replace(nodes=np.ones((WIDE_NODES, WIDTH), np.float32))
     by = partition(graph, parts, method="metis", seed=0)
     sharded = shard(graph, by, make_mesh(parts), mode="sar")
-    options: Any = {"num_layers": num_layers, "num_heads": HEADS, "rngs": nnx.Rngs(0)}
-    model = getattr(nn, name)(WIDTH, WIDTH // HEADS, NUM_CLASSES, **options)
+    heads = HEADS if name.startswith("GAT") else 1
+    options: Any = {"num_heads": heads} if heads > 1 else {}
+    options |= {"num_layers": num_layers, "norm": norm, "rngs": nnx.Rngs(0)}
+    model = getattr(nn, name)(WIDTH, WIDTH // heads, NUM_CLASSES, **options)
     return compile_train_step(model, sharded, optax.sgd(0.1)), sharded
 
 
-def arrays_of_a_step(name: str, num_layers: int, parts: int) -> float:
-    """Temporary memory of a training step of attention, in arrays with 64 features per node."""
-    memory = step_of_attention(name, num_layers, parts)[0].memory_analysis()
+def arrays_of_a_step(name: str, num_layers: int, *options: Any) -> float:
+    """Temporary memory of a training step, in arrays with 64 features per node of a device."""
+    step, sharded = wide_step(name, num_layers, *options)
+    memory = step.memory_analysis()
     assert memory is not None
-    array = NODES_OF_ATTENTION // parts * WIDTH * np.dtype(np.float32).itemsize
-    return memory.temp_size_in_bytes / array
+    return memory.temp_size_in_bytes / (WIDE_NODES // sharded.num_parts * WIDTH * 4)
 
 
 @pytest.mark.slow
@@ -136,27 +140,11 @@ def test_a_hidden_layer_of_attention_keeps_what_it_puts_out(name: str) -> None:
     assert arrays_of_a_step(name, 5, 1) - arrays_of_a_step(name, 3, 1) < 2 * 2.4
 
 
-def arrays_of_a_step_with_relu(
-    name: str, num_layers: int, norm: str | None = None, parts: int = 1
-) -> float:
-    """Temporary memory of a training step, in arrays with 64 features per node of a device."""
-    graph = crooked_graph(NODES_OF_ATTENTION)
-    graph = graph.replace(nodes=np.ones((NODES_OF_ATTENTION, WIDTH), np.float32))
-    options: Any = {"num_layers": num_layers, "norm": norm, "rngs": nnx.Rngs(0)}
-    model = getattr(nn, name)(WIDTH, WIDTH, NUM_CLASSES, **options)
-    by = partition(graph, parts, method="metis", seed=0)
-    sharded = shard(graph, by, make_mesh(parts))
-    memory = compile_train_step(model, sharded, optax.sgd(0.1)).memory_analysis()
-    assert memory is not None
-    array = NODES_OF_ATTENTION // parts * WIDTH * np.dtype(np.float32).itemsize
-    return memory.temp_size_in_bytes / array
-
-
 @pytest.mark.expensive
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_a_layer_keeps_what_its_activation_puts_out(name: str) -> None:
     """Nothing else is saved; with the activation's input and its mask there would be 3 arrays."""
-    more = arrays_of_a_step_with_relu(name, 5) - arrays_of_a_step_with_relu(name, 3)
+    more = arrays_of_a_step(name, 5) - arrays_of_a_step(name, 3)
     assert more < 2 * 1.1
 
 
@@ -164,7 +152,7 @@ def test_a_layer_keeps_what_its_activation_puts_out(name: str) -> None:
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_a_layer_keeps_two_arrays_with_a_batch_norm(name: str) -> None:
     """It saves the norm's input and the activation's output; a third would exceed the limit."""
-    deep, shallow = (arrays_of_a_step_with_relu(name, layers, "batch") for layers in (5, 3))
+    deep, shallow = (arrays_of_a_step(name, layers, 1, "batch") for layers in (5, 3))
     assert deep - shallow < 2 * 2.1
 
 
@@ -172,7 +160,7 @@ def test_a_layer_keeps_two_arrays_with_a_batch_norm(name: str) -> None:
 @pytest.mark.parametrize(("name", "arrays"), [("GCN", 9.2), ("GraphSAGE", 8.3)])
 def test_a_batch_norm_in_parts_keeps_its_input_alone(name: str, arrays: float) -> None:
     """Autodiff would save the centred values: one array more during a recomputation."""
-    assert arrays_of_a_step_with_relu(name, 3, "batch", 2) < arrays
+    assert arrays_of_a_step(name, 3, 2, "batch") < arrays
 
 
 @pytest.mark.slow
@@ -206,7 +194,7 @@ def test_heads_whose_mean_is_taken_share_the_gradient_that_travels(mode: str) ->
 @pytest.mark.parametrize("name", ["GAT", "GATv2"])
 def test_the_last_products_are_made_once(name: str) -> None:
     """Their backward runs at once, so that a recomputation would save nothing."""
-    step, sharded = step_of_attention(name, 3, 2)
+    step, sharded = wide_step(name, 3, 2)
     shape = f"f32[{sharded.manifest.node_rows},{HEADS * NUM_CLASSES}]"
     dots = [
         instruction
@@ -220,7 +208,7 @@ def test_the_last_products_are_made_once(name: str) -> None:
 @needs_kernels
 def test_a_step_of_gat_in_parts_copies_no_rows() -> None:
     """Not for a kernel that would overwrite an array with other readers, nor for another shape."""
-    step, sharded = step_of_attention("GAT", 3, 2)
+    step, sharded = wide_step("GAT", 3, 2)
     module, least = parse(step.as_text()), sharded.manifest.node_rows * HEADS * NUM_CLASSES * 4
     moved = []
     for computation in module.computations.values():

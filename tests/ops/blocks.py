@@ -14,9 +14,10 @@ from jaxgraph import Graph
 from jaxgraph.layout.common_shapes import common_shapes
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.ops import Block
-from jaxgraph.ops.core.choice import choose_stages, usable_implementation
+from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.kernel_stages import KernelStages
+from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition.assignment import Partition
 from tests.oracles.edges import Edges

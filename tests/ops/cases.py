@@ -23,10 +23,11 @@ from jaxgraph.ops import (
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.parallel import make_mesh, shard, spmd
 from jaxgraph.partition.assignment import Partition
-from tests.ops.blocks import numbered, place_block, with_one
+from tests.ops.blocks import Placed, numbered, place_block, with_one
 from tests.oracles import edge_ops
 from tests.oracles.edges import Edges
 from tests.oracles.randomness import edge_keep_mask
+from tests.oracles.tape import differentiate
 from tests.strategies import skewed_assignment
 from tests.tolerance import assert_close
 
@@ -42,19 +43,23 @@ class Case:
     Attributes:
       name: name of the test.
       op: `op(neighborhood, *arrays, **options)`.
-      arrays: for each argument "node", "edge" or "", the owner of its rows, and the other axes.
-      oracle: `oracle(edges, *arrays) -> (y, backward)`; gradients may have further ones at the end.
+      arrays: for each argument "node", "edge" or "", the owner of its rows, and the other axes, by
+        the first letters of heads and features.
+      oracle: `oracle(edges, *arrays) -> y`.
       options: options of the op.
       per_edge: whether the result has a row per edge.
       loops: whether self-loops are added.
       kernels: the implementations other than XLA that compute it.
       jumps: whether rounding may change which edge has the gradient.
       ties: whether numbers are rounded, so that many are equal.
+      heads: of the arrays.
+      features: of each head.
+      scale: of the numbers.
     """
 
     name: str
     op: Callable[..., jax.Array]
-    arrays: tuple[tuple[str, tuple[int, ...]], ...]
+    arrays: tuple[tuple[str, str], ...]
     oracle: Callable[..., Any]
     options: Mapping[str, Any] = field(default_factory=dict)
     per_edge: bool = False
@@ -62,133 +67,142 @@ class Case:
     kernels: tuple[str, ...] = ("cpu", "mosaic_gpu")
     jumps: bool = False
     ties: bool = False
+    heads: int = HEADS
+    features: int = FEATURES
+    scale: float = 2.0
 
-    def edges(self, graph: Graph) -> Edges:
-        """The edges of the oracle."""
+    @property
+    def kinds(self) -> list[str]:
+        """The owners of the rows of the arrays, and of the result at the end."""
+        return [*(of for of, _ in self.arrays), "edge" if self.per_edge else "node"]
+
+    def expected(self, graph: Graph, *arrays: np.ndarray) -> Any:
+        """The oracle's result and the pull of its gradient."""
         edges = Edges.of(graph.senders, graph.receivers, graph.num_nodes)
-        return edges.with_missing_self_loops() if self.loops else edges
+        edges = edges.with_missing_self_loops() if self.loops else edges
+        doubles = (array.astype(np.float64) for array in arrays)
+        return differentiate(self.oracle, edges, *doubles)
 
     def draw(self, graph: Graph, dtype: Any) -> Arrays:
         """The arguments, and the gradient of the result."""
         rng = np.random.default_rng(1)
-        sizes = {"node": (graph.num_nodes,), "edge": (graph.num_edges,), "": ()}
-        drawn = [rng.standard_normal((*sizes[of], *rest)) for of, rest in self.arrays]
-        drawn = [np.round(array) if self.ties else 2 * array for array in drawn]
+        rows = {"node": (graph.num_nodes,), "edge": (graph.num_edges,), "": ()}
+        sizes = {"h": self.heads, "f": self.features}
+        shapes = [(*rows[of], *(sizes[axis] for axis in axes)) for of, axes in self.arrays]
+        drawn = [rng.standard_normal(shape) for shape in shapes]
+        drawn = [np.round(array) if self.ties else self.scale * array for array in drawn]
         drawn = [array.astype(dtype) for array in drawn]
-        y, _ = self.oracle(self.edges(graph), *(array.astype(np.float64) for array in drawn))
+        y, _ = self.expected(graph, *drawn)
         return *drawn, rng.standard_normal(y.shape).astype(dtype)
 
-    def check(self, graph: Graph, found: Any, dtype: Any) -> None:
+    def check(self, graph: Graph, found: Any, dtype: Any, terms: int = 600) -> None:
         """Compares a result and its gradients with the oracle's."""
         y, *gradients = found
-        *arrays, cotangent = (array.astype(np.float64) for array in self.draw(graph, dtype))
-        expected, backward = self.oracle(self.edges(graph), *arrays)
+        *arrays, cotangent = self.draw(graph, dtype)
+        expected, backward = self.expected(graph, *arrays)
         # The gradient of a vector that all edges share has an addend of each, which may cancel.
-        same = partial(assert_close, dtype=dtype, reduction_length=600)
+        same = partial(assert_close, dtype=dtype, reduction_length=max(terms, graph.num_edges))
         assert y.dtype == dtype, y.dtype
         same(y, expected, name=f"{self.name} of {graph.name}")
         if self.jumps and jnp.dtype(dtype).itemsize == 2:
             return
-        exact = backward(cotangent)[: len(gradients)]
+        exact = backward(cotangent.astype(np.float64))[1:]
         for place, (mine, right) in enumerate(zip(gradients, exact, strict=True)):
             assert mine.dtype == dtype, mine.dtype
             name = f"gradient {place} of {self.name} of {graph.name}"
             same(with_one(mine), with_one(right), name=name)
 
 
-def _keep(edges: Edges) -> np.ndarray:
-    words = tuple(int(word) for word in jax.random.key_data(KEY))
-    ends = (edges.receivers, edges.senders, edges.repetitions())
-    return edge_keep_mask((words[0], words[1]), *ends, HEADS, RATE)
-
-
 def _dropped(oracle: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    return lambda edges, *arrays: oracle(edges, *arrays, keep=_keep(edges), rate=RATE, **options)
+    """An attention with the library's draws of `KEY`."""
+    first, second = (int(word) for word in jax.random.key_data(KEY))
+
+    def run(edges: Edges, *arrays: Any) -> Any:
+        ends = (edges.receivers, edges.senders, edges.repetitions())
+        keep = edge_keep_mask((first, second), *ends, arrays[0].shape[1], RATE)
+        return oracle(edges, *arrays, keep=keep, rate=RATE, **options)
+
+    return run
 
 
 def _mean_of_heads(oracle: Callable[..., Any]) -> Callable[..., Any]:
-    def mean(edges: Edges, *arrays: np.ndarray) -> Any:
-        y, backward = oracle(edges, *arrays)
-        spread = lambda grad: np.repeat(grad[:, None] / HEADS, HEADS, 1)  # noqa: E731
-        return y.mean(1), lambda grad: backward(spread(grad))
-
-    return mean
+    return lambda edges, *arrays: oracle(edges, *arrays).mean(1)
 
 
-def _unweighted(reduce: str) -> Callable[..., Any]:
-    return lambda edges, x: edge_ops.aggregate(edges, x, edges.weight, reduce)
+def _aggregation(
+    name: str, arrays: tuple[tuple[str, str], ...], reduce: str, *, loops: bool = False, **rest: Any
+) -> Case:
+    def oracle(edges: Edges, x: Any, weight: Any = None) -> Any:
+        weight = edges.weight if weight is None else weight
+        return edge_ops.aggregate(edges, x, weight, reduce)
+
+    options = {"reduce": reduce, "self_loops": loops}
+    return Case(name, aggregate, arrays, oracle, options, loops=loops, **rest)
 
 
-def _weighted(reduce: str) -> Callable[..., Any]:
-    return lambda edges, x, weight: edge_ops.aggregate(edges, x, weight, reduce)
-
-
-WIDE, FLAT, NUMBER = (("node", (HEADS, FEATURES)), ("node", (FEATURES,)), ("node", (HEADS,)))
-PER_EDGE, PER_HEAD = ("edge", ()), ("edge", (HEADS,))
+WIDE, FLAT, NUMBER = ("node", "hf"), ("node", "f"), ("node", "h")
+PER_EDGE, PER_HEAD = ("edge", ""), ("edge", "h")
 DROPPED: Any = {"dropout": RATE, "key": KEY, "self_loops": True}
-GAT, DOT = (WIDE, NUMBER, NUMBER), (WIDE, WIDE, WIDE)
-GATV2 = (WIDE, WIDE, ("", (HEADS, FEATURES)))
 SLOPES: Any = {"negative_slope": SLOPE}
-_gat = partial(edge_ops.gat_attention, slope=SLOPE)
-_gatv2 = partial(edge_ops.gatv2_attention, slope=SLOPE)
-_dot = partial(edge_ops.dot_attention, scale=FEATURES**-0.5)
+ATTENTION: dict[str, tuple[Any, Any, Any, Any]] = {
+    "gat": (
+        gat_attention,
+        (WIDE, NUMBER, NUMBER),
+        partial(edge_ops.gat_attention, slope=SLOPE),
+        SLOPES,
+    ),
+    "gatv2": (
+        gatv2_attention,
+        (WIDE, WIDE, ("", "hf")),
+        partial(edge_ops.gatv2_attention, slope=SLOPE),
+        SLOPES,
+    ),
+    "dot": (
+        dot_attention,
+        (WIDE, WIDE, WIDE),
+        partial(edge_ops.dot_attention, scale=SLOPE),
+        {"scale": SLOPE},
+    ),
+}
+"""The op, its arrays, its oracle and its options."""
+EXTREMA: Any = {"jumps": True, "ties": True}
+ON_EDGES: Any = {"per_edge": True}
 CASES = (
-    Case("sum", aggregate, (WIDE, PER_HEAD), _weighted("sum")),
-    Case("sum-loops", aggregate, (FLAT,), _unweighted("sum"), {"self_loops": True}, loops=True),
-    Case("mean", aggregate, (WIDE, PER_EDGE), _weighted("mean"), {"reduce": "mean"}),
-    Case(
-        "mean-loops",
-        aggregate,
-        (FLAT,),
-        _unweighted("mean"),
-        {"reduce": "mean", "self_loops": True},
-        loops=True,
-    ),
-    Case(
-        "max",
-        aggregate,
-        (WIDE,),
-        _unweighted("max"),
-        {"reduce": "max", "self_loops": True},
-        loops=True,
-        jumps=True,
-        ties=True,
-    ),
-    Case(
-        "min",
-        aggregate,
-        (FLAT, PER_EDGE),
-        _weighted("min"),
-        {"reduce": "min"},
-        kernels=(),
-        jumps=True,
-    ),
-    Case("products", sddmm, (WIDE, WIDE), edge_ops.sddmm, per_edge=True),
-    Case("products-flat", sddmm, (FLAT, FLAT), edge_ops.sddmm, per_edge=True),
+    _aggregation("sum", (WIDE, PER_HEAD), "sum"),
+    _aggregation("sum-loops", (FLAT,), "sum", loops=True),
+    _aggregation("mean", (WIDE, PER_EDGE), "mean"),
+    _aggregation("mean-loops", (FLAT,), "mean", loops=True),
+    _aggregation("max", (WIDE,), "max", loops=True, **EXTREMA),
+    _aggregation("min-plain", (FLAT,), "min", **EXTREMA),
+    _aggregation("min", (FLAT, PER_EDGE), "min", kernels=(), jumps=True),
+    Case("products", sddmm, (WIDE, WIDE), edge_ops.sddmm, **ON_EDGES),
+    Case("products-flat", sddmm, (FLAT, FLAT), edge_ops.sddmm, **ON_EDGES),
     Case(
         "sums-of-ends",
         sddmm,
         (WIDE, WIDE),
         edge_ops.sum_of_ends,
         {"op": "add"},
-        per_edge=True,
         kernels=("mosaic_gpu",),
+        **ON_EDGES,
     ),
-    Case(
-        "edge-softmax", edge_softmax, (PER_HEAD,), edge_ops.edge_softmax, per_edge=True, kernels=()
+    Case("edge-softmax", edge_softmax, (PER_HEAD,), edge_ops.edge_softmax, kernels=(), **ON_EDGES),
+    Case("gat-plain", *ATTENTION["gat"]),
+    *(
+        Case(name, op, arrays, _dropped(oracle), DROPPED | options, loops=True)
+        for name, (op, arrays, oracle, options) in ATTENTION.items()
     ),
-    Case("gat", gat_attention, GAT, _gat, SLOPES),
-    Case("gat-dropped", gat_attention, GAT, _dropped(_gat), DROPPED | SLOPES, loops=True),
-    Case(
-        "gat-heads",
-        gat_attention,
-        GAT,
-        _mean_of_heads(_dropped(_gat)),
-        DROPPED | SLOPES | {"mean_heads": True},
-        loops=True,
+    *(
+        Case(
+            f"{name}-heads",
+            op,
+            arrays,
+            _mean_of_heads(_dropped(oracle)),
+            DROPPED | options | {"mean_heads": True},
+            loops=True,
+        )
+        for name, (op, arrays, oracle, options) in ATTENTION.items()
     ),
-    Case("gatv2", gatv2_attention, GATV2, _dropped(_gatv2), DROPPED | SLOPES, loops=True),
-    Case("dot", dot_attention, DOT, _dropped(_dot), DROPPED, loops=True),
 )
 
 
@@ -206,15 +220,19 @@ def on_block(
 ) -> list[np.ndarray]:
     """The result and its gradients by node or edge; NaN is in all padding."""
     placed = place_block(graph, pad_to=pad_to)
-    kinds = [of for of, _ in case.arrays]
-    put = {"node": placed.rows, "edge": placed.slots, "": jnp.asarray}
     get = {"node": placed.nodes, "edge": placed.edges, "": np.asarray}
-    of_result = "edge" if case.per_edge else "node"
-    *arrays, cotangent = case.draw(graph, dtype)
+    *given, cotangent = placed_arrays(case, placed, dtype)
     block = with_implementation(placed.block, implementation)
-    given = [put[of](array) for of, array in zip(kinds, arrays, strict=True)]
-    found = compiled_case(case, block, given, put[of_result](cotangent))
-    return [get[of](array) for of, array in zip([of_result, *kinds], found, strict=True)]
+    found = compiled_case(case, block, given, cotangent)
+    kinds = [case.kinds[-1], *case.kinds[:-1]]
+    return [get[of](array) for of, array in zip(kinds, found, strict=True)]
+
+
+def placed_arrays(case: Case, placed: Placed, dtype: Any) -> list[jax.Array]:
+    """The arguments of the op and the gradient of its result, by row or slot."""
+    put = {"node": placed.rows, "edge": placed.slots, "": jnp.asarray}
+    drawn = case.draw(placed.graph, dtype)
+    return [put[of](array) for of, array in zip(case.kinds, drawn, strict=True)]
 
 
 @lru_cache(maxsize=32)
@@ -227,9 +245,8 @@ def on_shards(
     case: Case, graph: Graph, implementation: str, dtype: Any, parts: int, mode: str
 ) -> list[np.ndarray]:
     """The same on the shards of a graph, of which one is empty."""
-    kinds = [of for of, _ in case.arrays]
-    of_result = "edge" if case.per_edge else "node"
-    kinds, *drawn = [*kinds, of_result], *case.draw(graph, dtype)
+    kinds, drawn = case.kinds, case.draw(graph, dtype)
+    of_result = kinds[-1]
 
     def run(sharded: Any, *tables: jax.Array) -> Any:
         numbers = sharded.edges[:, 0].astype(jnp.int32)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -16,6 +17,7 @@ from jaxgraph.ops import (
 from tests.ops.blocks import place_block
 from tests.strategies import SMALL_GRAPHS
 
+KEY = jax.random.key(0)
 PLACED = place_block(SMALL_GRAPHS[3])
 BLOCK = PLACED.block
 X, SLOTS = jnp.ones((BLOCK.sender_rows, 2, 3)), jnp.ones((BLOCK.edge_slots, 2))
@@ -49,6 +51,11 @@ BAD: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
     (gat_attention, GAT, {"dropout": 1.0}, r"dropout is 1.0; expected a number in \[0, 1\)"),
     (gat_attention, GAT, {"dropout": 0.5}, "needs a random key"),
     (gat_attention, GAT, {"dropout": 0.5, "key": jnp.zeros(2, jnp.uint32)}, "typed key"),
+    (gat_attention, GAT, {"dropout": 0.5, "key": jax.random.split(KEY)}, "one key of shape"),
+    *(
+        (gat_attention, GAT, {"dropout": rate, "key": KEY}, "dropout is")
+        for rate in (-0.1, float("nan"), True, "0.5", jnp.float32(0.5))
+    ),
     (gatv2_attention, GATV2, {"sender": X[0]}, "sender has shape"),
     (gatv2_attention, GATV2, {"receiver": X[:, :1]}, "same axes"),
     (gatv2_attention, GATV2, {"attention": X[0, 0]}, "attention is"),

@@ -6,19 +6,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jaxgraph import ops
 from jaxgraph.ops import aggregate, dispatch
-from jaxgraph.ops.core.choice import PREFERENCE, unusable
 from jaxgraph.ops.core.edges import with_implementation
+from jaxgraph.ops.core.implementations import PREFERENCE, unusable
+from jaxgraph.ops.cpu.attention_passes import MOST_HEADS
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
-from tests.ops.cases import CASES, Case
+from tests.ops.cases import CASES, Case, placed_arrays
 from tests.strategies import SMALL_GRAPHS
 
 GRAPH = SMALL_GRAPHS[3]
-BLOCK = place_block(GRAPH).block
+PLACED = place_block(GRAPH)
+BLOCK = PLACED.block
 
 
 def rows(dtype: Any = jnp.float32) -> jax.Array:
@@ -58,8 +61,7 @@ def test_weights_that_would_lose_digits_are_left_to_xla() -> None:
 @needs_kernels
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_op_obeys_what_the_graph_was_placed_for_and_what_it_is_told(case: Case) -> None:
-    sizes = {"node": (BLOCK.sender_rows,), "edge": (BLOCK.edge_slots,), "": ()}
-    arrays = [jnp.ones((*sizes[of], *rest)) for of, rest in case.arrays]
+    *arrays, _ = placed_arrays(case, PLACED, np.float32)
     by_cpu = "cpu" in case.kernels
 
     def calls_kernels(placed: str, **options: Any) -> bool:
@@ -74,6 +76,14 @@ def test_an_op_obeys_what_the_graph_was_placed_for_and_what_it_is_told(case: Cas
     native = with_implementation(BLOCK, "cpu")
     chosen = ops.chosen(case.op.__name__, native, *arrays, **case.options)
     assert chosen == ("cpu" if by_cpu else "xla")
+
+
+@needs_kernels
+@pytest.mark.parametrize("heads", [MOST_HEADS, MOST_HEADS + 1])
+def test_more_heads_than_the_kernels_take_are_left_to_xla(heads: int) -> None:
+    native, ones = with_implementation(BLOCK, "cpu"), jnp.ones((BLOCK.sender_rows, heads))
+    found = ops.chosen("gat_attention", native, ones[..., None], ones, ones)
+    assert found == ("cpu" if heads == MOST_HEADS else "xla")
 
 
 @needs_kernels

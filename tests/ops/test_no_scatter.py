@@ -1,7 +1,6 @@
 """No scatter and no array of edges and features: in no traced program, and in no compiled one."""
 
 import re
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -9,42 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend import core
 
-from jaxgraph.ops import (
-    aggregate,
-    dot_attention,
-    edge_softmax,
-    gat_attention,
-    gatv2_attention,
-    sddmm,
-)
+from jaxgraph.ops import aggregate, gat_attention
+from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.parallel import make_mesh, propagate, shard, spmd
 from jaxgraph.partition.assignment import Partition
-from tests.compilation import AS_USERS_DO
+from tests.compilation import AS_USERS_DO, equations
 from tests.ops.blocks import place_block
+from tests.ops.cases import CASES, Case, placed_arrays, run_case
 from tests.strategies import SMALL_GRAPHS, complete, random_edges
 
 HEADS, FEATURES = 2, 4
 KEY = jax.random.key(0)
 
 
-def primitives(jaxpr: Any) -> Iterator[str]:
-    """The names of all operations of a program, nested ones included."""
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name
-        for value in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")
-        ):
-            inner = value.jaxpr if isinstance(value, core.ClosedJaxpr) else value
-            if hasattr(inner, "eqns"):
-                yield from primitives(inner)
-
-
 def scatters(function: Any, *arguments: Any) -> set[str]:
     """The names of the scatters in a function, as traced, as lowered and as compiled."""
     traced = jax.jit(function).trace(*arguments)
-    found = {name for name in primitives(traced.jaxpr.jaxpr) if "scatter" in name}
+    names = {each.primitive.name for each in equations(traced.jaxpr.jaxpr)}
+    found = {name for name in names if "scatter" in name}
     # `reduce-scatter` is a collective; `scatter.12` would be the name of one, not the operation.
     lowered = traced.lower()
     texts = lowered.as_text(), lowered.compile(compiler_options=AS_USERS_DO).as_text()
@@ -67,47 +49,14 @@ def test_the_search_finds_scatters() -> None:
 
 PORTABLE: Any = {"implementation": "xla"}
 PLACED = place_block(SMALL_GRAPHS[-1])
-X = jnp.ones((PLACED.block.sender_rows, HEADS, FEATURES))
-LOGITS = X[..., 0]
-PER_EDGE = jnp.ones((PLACED.block.edge_slots, HEADS))
-OPS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    **{
-        f"aggregate-{reduce}": (
-            lambda x, w, reduce=reduce: aggregate(PLACED.block, x, w, reduce, **PORTABLE),
-            (X, PER_EDGE),
-        )
-        for reduce in ("sum", "mean", "max", "min")
-    },
-    **{
-        f"sddmm-{op}": (lambda s, r, op=op: sddmm(PLACED.block, s, r, op, **PORTABLE), (X, X))
-        for op in ("dot", "add")
-    },
-    "edge_softmax": (lambda logits: edge_softmax(PLACED.block, logits, **PORTABLE), (PER_EDGE,)),
-    "gat_attention": (
-        lambda *arrays: gat_attention(PLACED.block, *arrays, dropout=0.5, key=KEY, **PORTABLE),
-        (X, LOGITS, LOGITS),
-    ),
-    "gatv2_attention": (
-        lambda *arrays: gatv2_attention(PLACED.block, *arrays, dropout=0.5, key=KEY, **PORTABLE),
-        (X, X, X[0]),
-    ),
-    "dot_attention": (
-        lambda *arrays: dot_attention(PLACED.block, *arrays, dropout=0.5, key=KEY, **PORTABLE),
-        (X, X, X),
-    ),
-}
 
 
 @pytest.mark.expensive
-@pytest.mark.parametrize("name", OPS)
-def test_no_op_scatters_in_either_direction(name: str) -> None:
-    op, arrays = OPS[name]
-
-    def value_and_gradients(*arrays: jax.Array) -> Any:
-        y, pull = jax.vjp(op, *arrays)
-        return y, pull(y)
-
-    assert scatters(value_and_gradients, *arrays) == set()
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_no_op_scatters_in_either_direction(case: Case) -> None:
+    *arrays, cotangent = placed_arrays(case, PLACED, np.float32)
+    block = with_implementation(PLACED.block, "xla")
+    assert scatters(partial(run_case, case), block, arrays, cotangent) == set()
 
 
 @pytest.mark.expensive

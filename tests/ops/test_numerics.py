@@ -15,10 +15,14 @@ from jaxgraph.ops import (
     gat_attention,
     sddmm,
 )
+from jaxgraph.ops.core.edges import with_implementation
+from pallas_kernels.teams import Launch
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import Placed, place_block, shared_shapes, with_one
 from tests.oracles import edge_ops
 from tests.oracles.randomness import edge_keep_mask
+from tests.oracles.tape import differentiate
+from tests.pallas_kernels.graphs import in_interpreter
 from tests.strategies import SMALL_GRAPHS, complete
 from tests.tolerance import assert_close
 
@@ -154,14 +158,15 @@ def test_minus_infinity_takes_a_sender_out(name: str, implementation: str) -> No
     arrays[1][1:, 0] = -np.inf
     with jax.enable_x64(True):
         placed = place_block(graph, pad_to=shared_shapes())
-        expected, backward = edge_ops.gat_attention(placed.oracle(True), *arrays)
+        given = placed.oracle(True), *arrays
+        expected, backward = differentiate(edge_ops.gat_attention, *given)
         options: Any = {"self_loops": True, "implementation": implementation}
         op = partial(gat_attention, placed.block, **options)
         y, pull = jax.vjp(op, *map(placed.rows, arrays))
         same = partial(assert_close, dtype=np.float64, reduction_length=300)
         same(placed.nodes(y), expected)
         gradients = pull(placed.rows(arrays[0]))
-        for mine, right in zip(gradients, backward(arrays[0]), strict=True):
+        for mine, right in zip(gradients, backward(arrays[0])[1:], strict=True):
             same(with_one(placed.nodes(mine)), with_one(right))
 
 
@@ -173,11 +178,11 @@ def test_minus_infinity_takes_an_edge_out(name: str, share: float) -> None:
     logits[np.random.default_rng(2).random(logits.shape) < share] = -np.inf
     with jax.enable_x64(True):
         placed = place_block(graph, pad_to=shared_shapes())
-        expected, backward = edge_ops.edge_softmax(placed.oracle(), logits)
+        expected, backward = differentiate(edge_ops.edge_softmax, placed.oracle(), logits)
         y, pull = jax.vjp(partial(edge_softmax, placed.block), placed.slots(logits))
         same = partial(assert_close, dtype=np.float64, reduction_length=300)
         same(placed.edges(y), expected)
-        same(placed.edges(pull(placed.slots(grad))[0]), backward(grad)[0])
+        same(placed.edges(pull(placed.slots(grad))[0]), backward(grad)[1])
 
 
 @pytest.mark.expensive
@@ -194,22 +199,32 @@ def test_large_logits_lose_no_digits(size: float) -> None:
         return
     values, grad = draw(*((RANDOM.num_nodes, HEADS, FEATURES),) * 2)
     flat = np.zeros((RANDOM.num_nodes, HEADS))
-    expected, backward = edge_ops.gat_attention(placed.oracle(), values, flat, flat)
+    given = placed.oracle(), values, flat, flat
+    expected, backward = differentiate(edge_ops.gat_attention, *given)
     arrays = [placed.rows(x.astype(np.float32)) for x in (values, flat + size, flat + abs(size))]
     y, pull = jax.vjp(partial(gat_attention, placed.block, negative_slope=1.0), *arrays)
     assert_close(placed.nodes(y), expected, reduction_length=20)
-    found = pull(placed.rows(grad.astype(np.float32)))
-    for mine, right in zip(found[:1], backward(grad)[:1], strict=True):
-        assert_close(with_one(placed.nodes(mine)), with_one(right), reduction_length=20)
+    found = pull(placed.rows(grad.astype(np.float32)))[0]
+    assert_close(with_one(placed.nodes(found)), with_one(backward(grad)[1]), reduction_length=20)
 
 
 # ------------------------------------------------------------------ options
 
 
 @pytest.mark.expensive
-@implementations
 @pytest.mark.parametrize("anything", [np.nan, np.inf])
-def test_what_is_dropped_is_not_read(implementation: str, anything: float) -> None:
+@pytest.mark.parametrize(
+    "implementation",
+    [
+        pytest.param("cpu", marks=needs_kernels),
+        "xla",
+        pytest.param("mosaic_gpu", marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_dropped_is_not_read(
+    implementation: str, anything: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Launch, "here", in_interpreter)
     rate = 0.8
     placed = place_block(RANDOM, pad_to=shared_shapes())
     edges, words = placed.oracle(True), jax.random.key_data(KEY)
@@ -222,7 +237,8 @@ def test_what_is_dropped_is_not_read(implementation: str, anything: float) -> No
     shape = (RANDOM.num_nodes, HEADS, FEATURES)
     queries, keys, values, cotangent = (x.astype(np.float32) for x in draw(*(shape,) * 4))
     options: Any = {"dropout": rate, "key": KEY, "self_loops": True}
-    op = partial(dot_attention, placed.block, implementation=implementation, **options)
+    block = with_implementation(placed.block, implementation)
+    op = partial(dot_attention, block, **options)
 
     @jax.jit
     def run(arrays: Any, cotangent: Any) -> Any:

@@ -1,5 +1,7 @@
 """Every op by every implementation, on a block and on shards, against the float64 oracle."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,11 +11,13 @@ import pytest
 from hypothesis import given
 
 from jaxgraph import Graph
+from jaxgraph.ops.core.edges import with_implementation
+from jaxgraph.ops.cpu.attention_passes import MOST_HEADS
 from jaxgraph.ops.cpu.library import missing
 from pallas_kernels.teams import Launch
 from tests.cpu_kernels import needs_kernels
-from tests.ops.blocks import shared_shapes
-from tests.ops.cases import CASES, Case, on_block, on_shards
+from tests.ops.blocks import place_block, shared_shapes
+from tests.ops.cases import ATTENTION, CASES, Case, on_block, on_shards, placed_arrays
 from tests.pallas_kernels.graphs import in_interpreter
 from tests.strategies import SMALL_GRAPHS, complete, graphs, random_edges
 
@@ -65,7 +69,7 @@ def test_a_graph_without_edges_and_without_padding(case: Case) -> None:
     case.check(graph, on_block(case, graph, fastest(case), np.float32), np.float32)
 
 
-DRAWN = ("mean", "min", "products", "edge-softmax", "gat-dropped", "gatv2", "dot")
+DRAWN = ("mean", "min", "products", "edge-softmax", "gat", "gatv2", "dot")
 
 
 @pytest.mark.expensive
@@ -77,6 +81,64 @@ def test_random_graphs(case: Case, graph: Graph) -> None:
         case.check(graph, found, np.float64)
 
 
+def hub() -> Graph:
+    """Many edges, of which half enter one node and a quarter leave one; the last has none."""
+    senders, receivers = random_edges(280, 9000, seed=0)
+    receivers[:4500], senders[4500:6750] = 3, 5
+    return complete(senders, receivers, 300, "hub")
+
+
+HUB = hub()
+SIZED = [case for case in CASES if "cpu" in case.kernels and case.name != "products-flat"]
+SIZES = [(1, 1), (3, 7), (4, 16), (8, 5), (4, 23), (3, 41), (MOST_HEADS, 1), (17, 9), (1, 130)]
+
+
+@needs_kernels
+@pytest.mark.parametrize(("heads", "features"), SIZES)
+@pytest.mark.parametrize("case", SIZED, ids=lambda case: case.name)
+def test_sizes_that_kernels_write_out(case: Case, heads: int, features: int) -> None:
+    sized = replace(case, heads=heads, features=features)
+    sized.check(HUB, on_block(sized, HUB, "cpu", np.float32), np.float32)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float64])
+@pytest.mark.parametrize(("heads", "features"), [(4, 16), (3, 7), (4, 40)])
+@pytest.mark.parametrize("case", SIZED, ids=lambda case: case.name)
+def test_types_of_kernels(case: Case, heads: int, features: int, dtype: Any) -> None:
+    sized = replace(case, heads=heads, features=features)
+    with jax.enable_x64(dtype == np.float64):
+        sized.check(HUB, on_block(sized, HUB, "cpu", dtype), dtype)
+
+
+@pytest.mark.expensive
+@pytest.mark.parametrize("case", [c for c in CASES if c.name in ATTENTION], ids=lambda c: c.name)
+def test_large_logits_do_not_overflow(case: Case) -> None:
+    large = replace(case, scale=40.0)
+    with jax.enable_x64(True):
+        found = on_block(large, RANDOM, fastest(case), np.float64)
+        # A logit of a thousand has three digits less after its point.
+        large.check(RANDOM, found, np.float64, terms=10**8)
+
+
+@of_each("cpu", "xla")
+def test_gradients_alone_are_those_of_all(case: Case, implementation: str) -> None:
+    placed = place_block(RANDOM)
+    *arrays, cotangent = placed_arrays(case, placed, np.float32)
+    op = partial(case.op, with_implementation(placed.block, implementation), **case.options)
+
+    @jax.jit
+    def both(arrays: list[jax.Array], cotangent: jax.Array) -> Any:
+        def alone(place: int) -> jax.Array:
+            of_one = lambda x: op(*arrays[:place], x, *arrays[place + 1 :])  # noqa: E731
+            return jax.vjp(of_one, arrays[place])[1](cotangent)[0]
+
+        return jax.vjp(op, *arrays)[1](cotangent), [alone(at) for at in range(len(arrays))]
+
+    for mine, expected in zip(*both(arrays, cotangent), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-5)
+
+
 @of_each("cpu", "xla")
 def test_sixteen_bits(case: Case, implementation: str) -> None:
     dtype = jnp.bfloat16
@@ -84,30 +146,33 @@ def test_sixteen_bits(case: Case, implementation: str) -> None:
 
 
 def in_interpreter_cases() -> list[Any]:
-    """By default the cases that the two message tests leave: hubs, and no edges."""
-    default = {("max", "one-node"), ("max", "star-in"), ("gat", "star-in")}
+    """By default hubs, and no edges."""
+    names = (("max", "one-node"), ("max", "star-in"), ("gat", "star-in"), ("mean-loops", "star-in"))
+    default = {(*each, np.float32) for each in names}
     graphs = ("one-node", "isolated-nodes", "star-in", "directed-random")
     return [
         pytest.param(
             case,
             graph,
-            id=f"{case.name}-{graph}",
-            marks=() if (case.name, graph) in default else pytest.mark.slow,
+            dtype,
+            id=f"{case.name}-{graph}-{jnp.dtype(dtype).name}",
+            marks=() if (case.name, graph, dtype) in default else pytest.mark.slow,
         )
         for case in CASES
         if "mosaic_gpu" in case.kernels
         for graph in graphs
+        for dtype in (np.float32, *((jnp.bfloat16,) if graph == "isolated-nodes" else ()))
     ]
 
 
 @pytest.mark.expensive
-@pytest.mark.parametrize(("case", "name"), in_interpreter_cases())
+@pytest.mark.parametrize(("case", "name", "dtype"), in_interpreter_cases())
 def test_gpu_kernels_in_the_interpreter(
-    case: Case, name: str, monkeypatch: pytest.MonkeyPatch
+    case: Case, name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Launch, "here", in_interpreter)
-    found = on_block(case, BY_NAME[name], "mosaic_gpu", np.float32, shared_shapes())
-    case.check(BY_NAME[name], found, np.float32)
+    found = on_block(case, BY_NAME[name], "mosaic_gpu", dtype, shared_shapes())
+    case.check(BY_NAME[name], found, dtype)
 
 
 ONE, SOME = (1, "domain", "cpu"), [(2, "domain", "xla"), (3, "sar", "cpu")]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from tests.oracles.tape import Value, concatenate, sum_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,8 +17,8 @@ class Edges:
     senders: np.ndarray  # int [num_edges]
     receivers: np.ndarray  # int [num_edges]
     num_nodes: int
-    weight: np.ndarray  # float64 [num_edges]
-    features: np.ndarray  # float64 [num_edges, edge features], of no columns where there are none
+    weight: Any  # float64 [num_edges]
+    features: Any  # float64 [num_edges, edge features], of no columns where there are none
 
     @classmethod
     def of(
@@ -23,15 +26,18 @@ class Edges:
         senders: np.ndarray,
         receivers: np.ndarray,
         num_nodes: int,
-        weight: np.ndarray | None = None,
-        features: np.ndarray | None = None,
+        weight: Any = None,
+        features: Any = None,
     ) -> Edges:
         """Edges of weight 1 where `weight` is None."""
-        senders = np.asarray(senders, np.int64)
-        weight = np.ones(len(senders)) if weight is None else np.asarray(weight, np.float64)
-        features = np.zeros((len(senders), 0)) if features is None else features
-        receivers = np.asarray(receivers, np.int64)
-        return cls(senders, receivers, num_nodes, weight, np.asarray(features, np.float64))
+        count = len(senders)
+        weight = np.ones(count) if weight is None else weight
+        features = np.zeros((count, 0)) if features is None else features
+        senders, receivers = (np.asarray(each, np.int64) for each in (senders, receivers))
+        weight, features = (
+            x if isinstance(x, Value) else np.asarray(x, float) for x in (weight, features)
+        )
+        return cls(senders, receivers, num_nodes, weight, features)
 
     def with_missing_self_loops(self) -> Edges:
         """Appends, in node order, a self-loop of weight 1 to each node that has none.
@@ -41,12 +47,14 @@ class Edges:
         has_loop = np.zeros(self.num_nodes, bool)
         has_loop[self.senders[self.senders == self.receivers]] = True
         lonely = np.flatnonzero(~has_loop)
+        counts = np.maximum(self.in_degrees(), 1)[:, None]
+        means = self.sum_by_receiver(self.features) / counts
         return Edges(
             np.concatenate([self.senders, lonely]),
             np.concatenate([self.receivers, lonely]),
             self.num_nodes,
-            np.concatenate([self.weight, np.ones(len(lonely))]),
-            np.concatenate([self.features, self.mean_features()[lonely]]),
+            concatenate([self.weight, np.ones(len(lonely))]),
+            concatenate([self.features, means[lonely]]),
         )
 
     def repetitions(self) -> np.ndarray:
@@ -58,24 +66,14 @@ class Edges:
             seen[pair] = counts[-1] + 1
         return np.array(counts, np.int64)
 
-    def sum_by_receiver(self, values: np.ndarray) -> np.ndarray:
+    def sum_by_receiver(self, values: Any) -> Any:
         """Sums [num_edges, ...] into [num_nodes, ...]."""
-        return _sum_by(self.receivers, values, self.num_nodes)
+        return sum_at(self.receivers, values, self.num_nodes)
 
-    def sum_by_sender(self, values: np.ndarray) -> np.ndarray:
+    def sum_by_sender(self, values: Any) -> Any:
         """Sums [num_edges, ...] into [num_nodes, ...]."""
-        return _sum_by(self.senders, values, self.num_nodes)
-
-    def mean_features(self) -> np.ndarray:
-        """The mean of the features of the edges that enter each node, 0 where none does."""
-        return self.sum_by_receiver(self.features) / np.maximum(self.in_degrees(), 1)[:, None]
+        return sum_at(self.senders, values, self.num_nodes)
 
     def in_degrees(self) -> np.ndarray:
         """Number of edges into each node, float64 [num_nodes]."""
         return self.sum_by_receiver(np.ones(len(self.receivers)))
-
-
-def _sum_by(ids: np.ndarray, values: np.ndarray, num_nodes: int) -> np.ndarray:
-    total = np.zeros((num_nodes, *values.shape[1:]))
-    np.add.at(total, ids, values)
-    return total

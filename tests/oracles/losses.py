@@ -1,13 +1,32 @@
 """Losses over the masked nodes of a graph; `backward()` gives the gradient of the logits."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+
+from tests.oracles.tape import differentiate, exp, log, plain
 
 Loss = tuple[float, Callable[[], np.ndarray]]
 
 
-def softmax_cross_entropy(logits: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> Loss:
+def _loss(function: Callable[[Any], Any], logits: np.ndarray) -> Loss:
+    value, backward = differentiate(function, logits)
+    return float(value), lambda: backward(1.0)[0]
+
+
+def _log_softmax(logits: Any) -> Any:
+    shifted = logits - plain(logits).max(1, keepdims=True)
+    return shifted - log(exp(shifted).sum(1, keepdims=True))
+
+
+def _log_sigmoid(logits: Any) -> Any:
+    """min(z, 0) - log(1 + exp(-|z|))."""
+    sign = np.where(plain(logits) > 0, 1.0, -1.0)
+    return logits * (sign < 0) - log(1 + exp(-logits * sign))
+
+
+def mean_cross_entropy(logits: Any, labels: np.ndarray, mask: np.ndarray) -> Any:
     """The mean of -log softmax(logits)[label] over the masked nodes.
 
     Args:
@@ -15,33 +34,12 @@ def softmax_cross_entropy(logits: np.ndarray, labels: np.ndarray, mask: np.ndarr
         labels: int [num_nodes]; those outside the mask are not read.
         mask: bool [num_nodes].
     """
-    count = int(mask.sum())
-    powers = np.exp(logits - logits.max(1, keepdims=True))
-    probabilities = powers / powers.sum(1, keepdims=True)
-    chosen = np.zeros(logits.shape)
-    chosen[np.flatnonzero(mask), labels[mask]] = 1
-    shifted = logits - logits.max(1, keepdims=True)
-    log_probabilities = shifted - np.log(powers.sum(1, keepdims=True))
-    loss = -(chosen * log_probabilities).sum() / count
-    return float(loss), lambda: (probabilities - chosen) * mask[:, None] / count
+    return -_log_softmax(logits)[np.flatnonzero(mask), labels[mask]].mean()
 
 
-def sigmoid_cross_entropy(logits: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> Loss:
-    """The mean over the masked nodes and their labels of the binary cross entropy.
-
-    -y log sigmoid(z) - (1 - y) log(1 - sigmoid(z)) = log(1 + exp(z)) - y z
-
-    Args:
-        logits: float64 [num_nodes, labels].
-        labels: 0 or 1, [num_nodes, labels].
-        mask: bool [num_nodes].
-    """
-    targets = labels.astype(np.float64)
-    count = int(mask.sum()) * logits.shape[1]
-    terms = np.logaddexp(0, logits) - targets * logits
-    probabilities = np.exp(-np.logaddexp(0, -logits))
-    loss = (terms * mask[:, None]).sum() / count
-    return float(loss), lambda: (probabilities - targets) * mask[:, None] / count
+def softmax_cross_entropy(logits: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> Loss:
+    """`mean_cross_entropy`, and its gradient."""
+    return _loss(lambda z: mean_cross_entropy(z, labels, mask), logits)
 
 
 def weighed_cross_entropy(
@@ -56,17 +54,12 @@ def weighed_cross_entropy(
         weights: float64 [classes].
         smoothing: the share of a label that is given to all classes alike.
     """
-    classes = logits.shape[1]
     nodes = np.flatnonzero(mask)
     targets = np.zeros(logits.shape)
     targets[nodes, labels[nodes]] = 1 - smoothing
-    targets[nodes] += smoothing / classes
-    targets *= weights
-    log_probabilities = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
-    total = weights[labels[nodes]].sum()
-    loss = -(targets * log_probabilities).sum() / total
-    mass = targets.sum(1, keepdims=True)
-    return float(loss), lambda: (mass * np.exp(log_probabilities) - targets) / total
+    targets[nodes] += smoothing / logits.shape[1]
+    share = targets * weights / weights[labels[nodes]].sum()
+    return _loss(lambda z: -(share * _log_softmax(z)).sum(), logits)
 
 
 def weighed_sigmoid_cross_entropy(
@@ -82,12 +75,13 @@ def weighed_sigmoid_cross_entropy(
         smoothing: the share of a label that is given to 0 and 1 alike.
     """
     known = mask[:, None] & ~np.isnan(labels)
-    weights = known * weights
+    share = known * weights / (known * weights).sum()
     targets = np.where(known, labels, 0) * (1 - smoothing) + smoothing / 2
-    probabilities = 1 / (1 + np.exp(-logits))
-    terms = -targets * np.log(probabilities) - (1 - targets) * np.log(1 - probabilities)
-    gradient = weights * (probabilities - targets) / weights.sum()
-    return float((weights * terms).sum() / weights.sum()), lambda: gradient
+
+    def mean(z: Any) -> Any:
+        return -(share * (targets * _log_sigmoid(z) + (1 - targets) * _log_sigmoid(-z))).sum()
+
+    return _loss(mean, logits)
 
 
 def regression(
@@ -103,17 +97,20 @@ def regression(
         delta: of "huber".
     """
     known = mask[:, None] & ~np.isnan(target)
-    difference = np.where(known, outputs - target, 0)
-    size, count = np.abs(difference), known.sum()
+    aims, count = np.where(known, target, 0), known.sum()
+    size = np.abs(np.where(known, outputs - target, 0))
     near = size <= delta
-    terms, slopes = {
-        "squared": (size**2, 2 * difference),
-        "absolute": (size, np.sign(difference)),
-        "huber": (
-            np.where(near, size**2 / 2, delta * (size - delta / 2)),
-            np.where(near, difference, delta * np.sign(difference)),
-        ),
-    }[loss]
+
+    def mean(y: Any) -> Any:
+        difference = (y - aims) * known
+        absolute = difference * np.sign(plain(difference))
+        terms = {
+            "squared": difference**2,
+            "absolute": absolute,
+            "huber": near * difference**2 / 2 + ~near * (delta * (absolute - delta / 2)),
+        }
+        return terms[loss].sum() / count
+
     spread = sum(
         ((y - y.mean()) ** 2).sum() for y in (y[k] for y, k in zip(target.T, known.T, strict=True))
     )
@@ -122,4 +119,4 @@ def regression(
         "mae": float(size.sum() / count),
         "r2": float(1 - (size**2).sum() / spread),
     }
-    return (float(terms.sum() / count), lambda: slopes / count), metrics
+    return _loss(mean, outputs), metrics

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.core.randomness import edge_keep_mask
+from pallas_kernels import attention_gradient
 from pallas_kernels.attention import Attention
 from pallas_kernels.attention_dropout import Dropout, spread_seed
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
 from tests.oracles import edge_ops
 from tests.oracles.edges import Edges
+from tests.oracles.tape import differentiate
 from tests.pallas_kernels.graphs import Graph, schedule
 
 THRESHOLD, SCALE = 3_000_000_000, 1 / (1 - 3_000_000_000 / 2**32)
@@ -157,6 +159,18 @@ class Gradients:
     values: np.ndarray | None
 
 
+def start_of_gradients(attention: Attention, rows: int, senders: int, draw: Any) -> Any:
+    """What kernels add gradients to, drawn by `draw(rows, columns)`."""
+    narrow, is_gatv2 = attention.sender.shape[1], attention.logits.kind == GATV2
+    values = attention.sender if attention.values is None else attention.values
+    return attention_gradient.Gradients(
+        None if is_gatv2 else draw(senders, values.shape[1]),
+        draw(senders, narrow),
+        draw(rows, narrow),
+        draw(1, narrow)[0] if is_gatv2 else None,
+    )
+
+
 def expected_gradients(attention, over: Graph, gradient, keep) -> Any:
     """From the gradient of the output."""
     seen, (receivers, senders) = tables(attention), _ends(over)
@@ -167,20 +181,18 @@ def expected_gradients(attention, over: Graph, gradient, keep) -> Any:
         return np.pad(values, ((0, rows - len(values)), (0, 0), (0, 0)))
 
     edges: Any = Edges.of(senders, receivers, rows)
-    kind, vector = attention.logits.kind, np.asarray(seen.vector)
-    sender, receiver, values = map(padded, (seen.sender, seen.receiver, seen.values))
-    options: Any = {"keep": keep, "rate": 0.0 if keep is None else THRESHOLD / 2**32}
-    options["scale" if kind == DOT else "slope"] = attention.logits.parameter
-    if kind == DOT:
-        _, backward = edge_ops.dot_attention(edges, receiver, sender, values, **options)
-        of_receiver, of_sender, of_values = backward(padded(gradient))
-        return Gradients(of_sender, of_receiver, None, of_values)
-    if kind == GAT:
-        _, backward = edge_ops.gat_attention(
-            edges, values, sender[..., 0], receiver[..., 0], **options
-        )
-        of_values, of_sender, of_receiver = backward(padded(gradient))
-        return Gradients(of_sender, of_receiver, None, of_values)
-    _, backward = edge_ops.gatv2_attention(edges, sender, receiver, vector, **options)
-    of_sender, of_receiver, of_vector = backward(padded(gradient))
-    return Gradients(of_sender, of_receiver, of_vector, None)
+    kind, parameter = attention.logits.kind, attention.logits.parameter
+    dropped: Any = {} if keep is None else {"keep": keep, "rate": THRESHOLD / 2**32}
+
+    def output(sender: Any, receiver: Any, vector: Any, values: Any) -> Any:
+        if kind == DOT:
+            rows = receiver, sender, values
+            return edge_ops.dot_attention(edges, *rows, scale=parameter, **dropped)
+        if kind == GAT:
+            rows = values, sender[..., 0], receiver[..., 0]
+            return edge_ops.gat_attention(edges, *rows, slope=parameter, **dropped)
+        return edge_ops.gatv2_attention(edges, sender, receiver, vector, slope=parameter, **dropped)
+
+    ends = padded(seen.sender), padded(seen.receiver)
+    _, backward = differentiate(output, *ends, seen.vector, padded(seen.values))
+    return Gradients(*backward(padded(gradient)))

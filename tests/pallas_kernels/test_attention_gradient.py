@@ -18,6 +18,7 @@ from tests.pallas_kernels.attention_oracle import (
     expected_state,
     keep_mask,
     make_attention,
+    start_of_gradients,
     transposed,
 )
 from tests.pallas_kernels.graphs import graph, in_interpreter
@@ -78,13 +79,7 @@ def test_gradients(kind, heads, width, dtype, longest, dropped):
     attention = make_attention(over, kind, heads, width, dtype, SENDERS, dropped)
     keep = keep_mask(attention, over, heads)
     gradient, adjoint = adjoint_of(attention, over, keep, dtype)
-    wide, narrow = heads * width, heads if kind == GAT else heads * width
-    before = Gradients(
-        None if kind == GATV2 else start(SENDERS, wide),
-        start(SENDERS, narrow),
-        start(len(DEGREES), narrow),
-        start(1, wide)[0] if kind == GATV2 else None,
-    )
+    before = start_of_gradients(attention, len(DEGREES), SENDERS, start)
     found = jax.jit(lambda *a: attention_gradients(*a, launch=in_interpreter()))(
         attention,
         adjoint,

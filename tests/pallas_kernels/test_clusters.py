@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pallas_kernels.attention import attention_output, attention_state
-from pallas_kernels.attention_gradient import Adjoint, Edges, Gradients, attention_gradients
+from pallas_kernels.attention_gradient import Adjoint, Edges, attention_gradients
 from pallas_kernels.attention_logits import DOT, GAT, GATV2
 from pallas_kernels.extremum import neighbor_extremum
 from pallas_kernels.neighbor_sum import Neighbors, neighbor_mean, neighbor_sum
-from tests.pallas_kernels.attention_oracle import make_attention, transposed
+from tests.pallas_kernels.attention_oracle import make_attention, start_of_gradients, transposed
 from tests.pallas_kernels.graphs import Graph, graph, in_interpreter, needs_clusters
 
 pytestmark = needs_clusters
@@ -116,14 +116,8 @@ def test_gradients_of_attention(kind: str) -> None:
     over, heads, width = over_edges(), 2, 8
     back = transposed(over, NEIGHBORS, LONGEST)
     attention = make_attention(over, kind, heads, width, "float32", NEIGHBORS, False)
-    wide, narrow = heads * width, heads if kind == GAT else heads * width
-    adjoint = Adjoint(draw(len(DEGREES), wide), draw(len(DEGREES), heads * 4))
-    before = Gradients(
-        None if kind == GATV2 else draw(NEIGHBORS, wide),
-        draw(NEIGHBORS, narrow),
-        draw(len(DEGREES), narrow),
-        draw(1, wide)[0] if kind == GATV2 else None,
-    )
+    adjoint = Adjoint(draw(len(DEGREES), heads * width), draw(len(DEGREES), heads * 4))
+    before = start_of_gradients(attention, len(DEGREES), NEIGHBORS, draw)
     found, expected = two_ways(
         attention_gradients,
         attention,

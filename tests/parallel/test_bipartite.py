@@ -14,8 +14,9 @@ from jaxgraph.parallel import (
     keep_edges,
     propagate,
 )
-from tests.layers.neighborhood_cases import CASES, doubles
+from tests.layers.neighborhood_cases import CASES, EDGE_FEATURES, FEATURED, doubles
 from tests.oracles.edges import Edges
+from tests.oracles.tape import differentiate
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
 
@@ -27,7 +28,10 @@ FROM[:20], TO[:20] = FROM[20:40], TO[20:40]  # repeated edges
 FROM[50], TO[50] = 4, 4
 X: Any = _RNG.standard_normal((SENDERS, NUM_FEATURES), np.float32)
 Y: Any = _RNG.standard_normal((RECEIVERS, NUM_FEATURES), np.float32)
+FEATURES = _RNG.standard_normal((EDGES, EDGE_FEATURES), np.float32)
 IMPLEMENTATIONS = ["xla", "cpu"]
+TWO_TABLES = {name: case for name, case in CASES.items() if not name.startswith("gcn")}
+TWO_TABLES |= {f"{name}-edges": case for name, case in FEATURED.items()}
 
 
 def block(**options: Any) -> Bipartite:
@@ -52,12 +56,13 @@ def check(conv: Any, oracle: Any, params: Any, given: Bipartite, x: Any, edges: 
 
     (_, y), (of_params, of_x) = run(params, given, x)
     rows = np.concatenate(x) if isinstance(x, tuple) else x
-    expected, backward = oracle(doubles(params), edges, rows.astype(np.float64))
+    exact = doubles(params), edges, rows.astype(np.float64)
+    expected, backward = differentiate(oracle, *exact)
     own = slice(SENDERS, None) if isinstance(x, tuple) else slice(0, RECEIVERS)
     close(y, expected[own], "y")
     full = np.zeros(expected.shape)
     full[own] = adjoint[:, : y.shape[1]]
-    expected_of_x, expected_of_params = backward(full)
+    expected_of_params, _, expected_of_x = backward(full)
     close(np.concatenate(jax.tree.leaves(of_x)), expected_of_x, "gradient of x")
     for name, gradient in expected_of_params.items():
         close(of_params[name], gradient, name)
@@ -65,15 +70,16 @@ def check(conv: Any, oracle: Any, params: Any, given: Bipartite, x: Any, edges: 
 
 @pytest.mark.expensive
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("gcn")])
+@pytest.mark.parametrize("name", TWO_TABLES)
 def test_two_tables(name: str, implementation: str) -> None:
-    case, edges = CASES[name], Edges.of(FROM, TO + SENDERS, SENDERS + RECEIVERS)
+    case, data = TWO_TABLES[name], FEATURES if name.endswith("edges") else None
+    edges = Edges.of(FROM, TO + SENDERS, SENDERS + RECEIVERS, features=data)
     loops = {"add_self_loops": False} if name.startswith("gat") else {}
     check(
         lambda params, n, x: case.conv(params, n, x),
         lambda params, edges, x: case.oracle(params, edges, x, **loops),
         case.params,
-        block(implementation=implementation),
+        block(implementation=implementation, edges=data),
         (X, Y),
         edges,
     )
@@ -128,31 +134,6 @@ def test_messages_of_ones_own_and_edges_in_their_order() -> None:
     np.testing.assert_array_equal(given.by_edge(given.edge_weight), weights)
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"num_senders": 0}, "num_senders is 0"),
-        ({"num_receivers": True}, "num_receivers is True"),
-        ({"senders": FROM[:-1]}, "one of each for every edge"),
-        ({"senders": FROM.astype(float)}, "expected integers"),
-        ({"senders": FROM + 1}, "expected 0 to 22"),
-        ({"receivers": TO - 1}, "receivers holds -1"),
-        ({"edge_weight": np.ones(3)}, "one row for each of 150 edges"),
-        ({"sender_ids": np.arange(3)}, r"sender_ids has shape \[3\]"),
-        ({"receivers_first": True, "num_senders": 23, "num_receivers": 24}, "first of 23"),
-    ],
-)
-def test_bad_arguments_are_named(changes: dict[str, Any], text: str) -> None:
-    given: dict[str, Any] = {
-        "senders": FROM,
-        "receivers": TO,
-        "num_senders": SENDERS,
-        "num_receivers": RECEIVERS,
-    }
-    with pytest.raises(ValueError, match=text):
-        bipartite(**given | changes)
-
-
 def test_kept_edges_depend_on_ids_alone() -> None:
     key, given = jax.random.key(0), block()
     swap = np.random.default_rng(0).permutation(RECEIVERS)
@@ -167,6 +148,15 @@ def test_kept_edges_depend_on_ids_alone() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"num_senders": 0}, "num_senders is 0"),
+    ({"num_receivers": True}, "num_receivers is True"),
+    ({"senders": FROM[:-1]}, "one of each for every edge"),
+    ({"senders": FROM.astype(float)}, "expected integers"),
+    ({"senders": FROM + 1}, "expected 0 to 22"),
+    ({"receivers": TO - 1}, "receivers holds -1"),
+    ({"edge_weight": np.ones(3)}, "one row for each of 150 edges"),
+    ({"sender_ids": np.arange(3)}, r"sender_ids has shape \[3\]"),
+    ({"receivers_first": True, "num_senders": 23, "num_receivers": 24}, "first of 23"),
     ({"edge_weight": np.ones((EDGES, 2))}, "edge_weight has shape"),
     ({"edge_weight": np.full(EDGES, "a")}, "edge_weight has .*type"),
     ({"edge_weight": np.ones(EDGES, complex)}, "edge_weight has .*type"),
@@ -182,7 +172,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG)
-def test_data_of_the_wrong_type(options: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("changes", "message"), WRONG)
+def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"senders": FROM, "receivers": TO}
+    given |= {"num_senders": SENDERS, "num_receivers": RECEIVERS}
     with pytest.raises(ValueError, match=message):
-        block(**options)
+        bipartite(**given | changes)

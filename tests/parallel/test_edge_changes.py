@@ -13,8 +13,12 @@ from flax import nnx
 import jaxgraph as jg
 from jaxgraph.parallel import make_mesh, shard, spmd
 from jaxgraph.train.aggregates import aggregate_once
+from tests.oracles import convolutions
+from tests.oracles.edges import Edges
+from tests.oracles.tape import differentiate
 from tests.strategies import random_edges
 from tests.tolerance import assert_close
+from tests.training import oracle_edges
 
 NODES, EDGES, SCALE = 20, 90, 0.3
 PLACES = [(1, 1, "sar"), (3, 3, "sar"), (3, 3, "domain"), (4, 2, "sar")]
@@ -45,25 +49,18 @@ def changed(weight: Any, scale: Any, module: Any = jnp) -> Any:
     return weight * (1 + scale * module.sin(weight))
 
 
-def gcn(scale: float, kernel: Any, bias: Any) -> np.ndarray:
-    """GCN in float64, with weights that depend on a scale."""
-    given, eye = graph(), np.eye(NODES)
-    assert given.edge_weight is not None
-    dense = np.zeros((NODES, NODES))
-    weight = changed(np.asarray(given.edge_weight, float), scale, np)
-    np.add.at(dense, (given.receivers, given.senders), weight)
-    loops = np.isin(np.arange(NODES), given.senders[given.senders == given.receivers])
-    dense += eye * ~loops[:, None]
-    root = 1 / np.sqrt(dense.sum(1))
-    dense = root[:, None] * dense * root
-    return dense @ given.nodes @ np.asarray(kernel, float) + np.asarray(bias, float)
+def total(scale: Any, params: Any) -> Any:
+    """The sum of squares of GCN in float64, with weights that depend on a scale."""
+    edges = oracle_edges(graph())
+    edges = Edges.of(edges.senders, edges.receivers, NODES, changed(edges.weight, scale, np))
+    y = convolutions.gcn(params, edges, np.asarray(graph().nodes, float))
+    return (y**2).sum()
 
 
 @pytest.mark.parametrize(("parts", "devices", "mode"), PLACES)
 def test_degrees_and_gradients_follow_new_weights(parts: int, devices: int, mode: str) -> None:
     conv = jg.nn.GCNConv(4, 3, rngs=nnx.Rngs(0))
-    assert conv.bias is not None
-    parameters = conv.kernel.get_value(), conv.bias.get_value()
+    kernel, bias = (np.asarray(each, float) for each in (conv.kernel[...], conv.bias[...]))
 
     def explained(scale: Any, own: Any) -> Any:
         def loss(scale: Any) -> Any:
@@ -73,9 +70,9 @@ def test_degrees_and_gradients_follow_new_weights(parts: int, devices: int, mode
         return jax.value_and_grad(loss)(scale)
 
     found = spmd(explained)(jnp.float32(SCALE), placed(parts, devices, mode))
-    around = [(gcn(SCALE + step, *parameters) ** 2).sum() for step in (-1e-4, 0, 1e-4)]
-    assert_close(found[0], around[1], reduction_length=EDGES)
-    np.testing.assert_allclose(found[1], (around[2] - around[0]) / 2e-4, rtol=1e-4)
+    expected, backward = differentiate(total, np.asarray(SCALE), {"kernel": kernel, "bias": bias})
+    assert_close(found[0], expected, reduction_length=EDGES)
+    assert_close(found[1], backward(1.0)[0], reduction_length=EDGES)
 
 
 class Reweighted(nnx.Module):

@@ -14,54 +14,31 @@ from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.parallel.propagate import reduce_messages
 from tests.compilation import AS_USERS_DO
+from tests.oracles import edge_ops, tape
+from tests.oracles.edges import Edges
 from tests.strategies import complete, random_edges
 from tests.tolerance import assert_close
 
 NODES = 40
 
 
-def tanh(a, b, xp=jnp):
-    return xp.tanh(0.7 * a + b)
-
-
-def tanh_slopes(a, b):
-    slope = 1 - np.tanh(0.7 * a + b) ** 2
-    return 0.7 * slope, slope
-
-
-def gated(a, b, xp=jnp):
-    return a / (1 + xp.exp(b - 1.3 * a))
-
-
-def gated_slopes(a, b):
-    gate = 1 / (1 + np.exp(b - 1.3 * a))
-    return gate + 1.3 * a * gate * (1 - gate), -a * gate * (1 - gate)
-
-
 MESSAGES: dict[str, Any] = {
-    "tanh": (tanh, tanh_slopes, "max"),
-    "gated": (gated, gated_slopes, "min"),
+    "tanh": (lambda a, b, xp: xp.tanh(0.7 * a + b), "max"),
+    "gated": (lambda a, b, xp: a / (1 + xp.exp(b - 1.3 * a)), "min"),
 }
 
 
 def oracle(graph, name, gradient):
     """y and the gradients of both ends, equal winners sharing equally."""
-    message, slopes, reduce = MESSAGES[name]
-    x, sign = np.asarray(graph.nodes, np.float64), 1 if reduce == "max" else -1
-    ends = x[graph.senders], x[graph.receivers]
-    values = message(*ends, xp=np)
-    best = np.full(x.shape, -np.inf)
-    np.maximum.at(best, graph.receivers, sign * values)
-    wins = sign * values == best[graph.receivers]
-    count = np.zeros(x.shape)
-    np.add.at(count, graph.receivers, wins)
-    share = np.where(wins, (gradient / np.maximum(count, 1))[graph.receivers], 0)
-    pulled = []
-    for slope, at in zip(slopes(*ends), (graph.senders, graph.receivers), strict=True):
-        total = np.zeros(x.shape)
-        np.add.at(total, at, share * slope)
-        pulled.append(total)
-    return np.where(count > 0, sign * best, 0), *pulled
+    message, reduce = MESSAGES[name]
+    edges, x = Edges.of(graph.senders, graph.receivers, NODES), graph.nodes.astype(float)
+
+    def reduced(a, b):
+        messages = message(a[edges.senders], b[edges.receivers], tape)
+        return edge_ops.reduce_messages(edges, messages, reduce)
+
+    y, backward = tape.differentiate(reduced, x, x)
+    return y, *backward(np.broadcast_to(gradient, y.shape))
 
 
 def sharded_as(graph, parts, mode):
@@ -92,11 +69,12 @@ SLOW = pytest.mark.slow
 def test_repeated_edges_share_the_gradient(name, times, parts, mode, options):
     senders, receivers = (np.tile(ends, times) for ends in random_edges(NODES, 150, seed=7))
     graph = complete(senders, receivers, NODES, "repeated")
-    message, _, reduce = MESSAGES[name]
+    message, reduce = MESSAGES[name]
 
     def run(shard):
         def reduced(a, b):
-            return jg.parallel.propagate(shard, lambda a, b, _: message(a, b), a, b, reduce=reduce)
+            each = lambda a, b, _: message(a, b, jnp)  # noqa: E731
+            return jg.parallel.propagate(shard, each, a, b, reduce=reduce)
 
         x = shard.to_nodes(shard.nodes)
         y, pull = jax.vjp(reduced, x, x)

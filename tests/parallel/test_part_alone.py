@@ -9,15 +9,12 @@ import pytest
 
 from jaxgraph.parallel import gather_rows, spmd
 from jaxgraph.parallel.part_alone import PartAlone, part_alone
+from tests.layers.convolution_cases import adjoint
 from tests.layers.neighborhood_cases import CASES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded
 
 PARTS = 3
-
-
-def adjoint(ids: Any, width: int) -> Any:
-    return jnp.sin(1.0 + ids[:, None] * jnp.arange(1, width + 1) / width)
 
 
 @pytest.mark.expensive

@@ -14,7 +14,7 @@ from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.parallel import common_shapes, make_mesh, place, shard
 from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.partition import Partition
-from tests.strategies import complete, random_edges, skewed_assignment
+from tests.strategies import complete, random_edges
 
 PARTS = 4
 MODES = ("sar", "domain")
@@ -194,36 +194,6 @@ def test_wrong_dtypes_of_features():
     bare = graph.replace(nodes=None)
     with pytest.raises(ValueError, match="no 'nodes' to hold as bfloat16; leave the dtype out"):
         shard(bare, parts, mesh, node_dtype=jnp.bfloat16)
-
-
-# ---------------------------------------------------------------- edge data
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_gradient_of_edge_data_lands_on_its_edge(mode):
-    senders, receivers = random_edges(40, 300, seed=1)
-    receivers[:120] = 5
-    graph = complete(senders, receivers, 40, "hub", edge_data=True)
-    assert graph.nodes is not None and graph.edge_weight is not None and graph.edges is not None
-    parts = Partition.from_assignment(skewed_assignment(40, 3), 3)
-    sharded = shard(graph, parts, make_mesh(3), mode)
-
-    def total(shard):
-        """sum_e c_e d/dw_e of sum_i <1, tanh(sum_e w_e x_j)_i>: c tells edges apart."""
-        assert shard.edge_weight is not None and shard.edges is not None
-
-        def loss(weight):
-            sums = jg.parallel.propagate(
-                shard, lambda s, r, w: s * w[:, None], shard.nodes, None, weight
-            )
-            return jnp.sum(shard.mask_rows(jnp.tanh(sums)))
-
-        return shard.sum(jnp.sum(jax.grad(loss)(shard.edge_weight) * shard.edges[:, 0]))
-
-    slope = 1 - np.tanh(expected_sums(graph)) ** 2
-    per_edge = np.sum(graph.nodes[senders] * slope[receivers], axis=1)
-    expected = np.sum(per_edge * graph.edges[:, 0])
-    assert np.allclose(jg.parallel.spmd(total)(sharded), expected, rtol=1e-4)
 
 
 # ---------------------------------------------------------------- wrong arguments

@@ -5,7 +5,6 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import jaxgraph as jg
@@ -74,15 +73,6 @@ def dependencies(jaxpr):
             needs = needs | {len(found) - 1}
         behind |= dict.fromkeys(equation.outvars, needs)
     return found
-
-
-def test_results_do_not_change(tables):
-    kernel = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32))
-    run = jax.value_and_grad(jg.parallel.spmd(total))
-    plain, plain_grad = run(kernel, place(tables, prefetch=False))
-    ahead, ahead_grad = run(kernel, place(tables, prefetch=True))
-    np.testing.assert_allclose(ahead, plain, rtol=1e-6)
-    np.testing.assert_allclose(ahead_grad, plain_grad, rtol=1e-5, atol=1e-5)
 
 
 def test_fetch_and_work_of_neighbouring_steps_do_not_need_each_other(tables):

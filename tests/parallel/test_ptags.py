@@ -103,6 +103,9 @@ def test_wrong_arguments_are_refused() -> None:
     refused("reduce is 'median'", lambda s: ptags.gather(ptags.scatter(s, s.nodes), "median"))
     refused("edge is 'edge_weight'", lambda s: neighbors(s, edge="edge_weight"))
     refused("x is None", lambda s: ptags.scatter(s, NO_FEATURES))
+    ptags_of_columns = (lambda s, e, r: s - s.sum(-1, keepdims=True), lambda s, e, r: s @ s.T)
+    for message in ptags_of_columns:
+        refused("column|edge", lambda s, m=message: ptags.scatter(s, s.nodes, m))
     refused(
         "one row per feature",
         lambda s: ptags.transform(s.nodes, neighbors(s), wide, fully_connected),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jaxgraph import Graph
 from jaxgraph.partition import Partition, partition, report
-from jaxgraph.partition.cost_ranges import _Edges, cost_ranges
+from jaxgraph.partition.cost_ranges import cost_ranges
 from jaxgraph.partition.node_cost import CacheMisses, NodeCost
 from tests.strategies import graphs
 
@@ -72,18 +72,6 @@ def test_padding_and_misses_count(graph: Graph, seed: int, data: Any) -> None:
     found = max(cost_by_sets(graph, cost, ranges))
     # The bound on nodes is chosen without the halo: near the best, not the best.
     assert found <= 1.35 * least_of_all_cuts(graph, cost, order.tolist(), num_parts)
-
-
-@given(graphs(), st.integers(0, 99), st.data())
-def test_halos_of_all_ends_are_those_counted_one_by_one(graph: Graph, seed: int, data: Any) -> None:
-    order = np.random.default_rng(seed).permutation(graph.num_nodes)
-    start = data.draw(st.integers(0, graph.num_nodes - 1))
-    end = data.draw(st.integers(start + 1, graph.num_nodes))
-    found = _Edges.of(graph, order).halo_rows(start, end)
-    edges = list(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
-    for stop, rows in zip(range(start + 1, end + 1), found, strict=True):
-        part = set(order[start:stop].tolist())
-        assert rows == len({s for s, r in edges if r in part and s not in part})
 
 
 def test_parts_have_equal_nodes_and_equal_edges_where_degrees_differ() -> None:

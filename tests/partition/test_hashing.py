@@ -26,24 +26,8 @@ def test_equals_the_algorithm_in_python_integers(num_nodes: int, num_parts: int,
     np.testing.assert_array_equal(found, expected)
 
 
-def test_old_nodes_keep_their_part_when_the_graph_grows() -> None:
-    small, large = hash_assignment(100, 7, seed=3), hash_assignment(1000, 7, seed=3)
-    np.testing.assert_array_equal(small, large[:100])
-
-
-def test_parts_are_even_within_chance() -> None:
-    num_parts = 61
-    num_nodes = 100_000
-    counts = np.bincount(hash_assignment(num_nodes, num_parts, seed=1), minlength=num_parts)
-    mean = num_nodes / num_parts
-    assert np.abs(counts - mean).max() < 5 * np.sqrt(mean)
-
-
-def test_seeds_and_neighbouring_ids_are_independent() -> None:
-    first, second = hash_assignment(100_000, 4, seed=0), hash_assignment(100_000, 4, seed=1)
+def test_random_parts_of_two_seeds_are_independent() -> None:
     dealt = random_assignment(100_000, 4, seed=0)
-    assert abs(np.mean(first == second) - 0.25) < 0.01
-    assert abs(np.mean(first[1:] == first[:-1]) - 0.25) < 0.01
     assert abs(np.mean(dealt == random_assignment(100_000, 4, seed=1)) - 0.25) < 0.01
     assert abs(np.mean(dealt == np.arange(100_000) % 4) - 0.25) < 0.01
 

@@ -41,16 +41,6 @@ def test_splitting_points_are_the_nearest_prefix_sums() -> None:
     np.testing.assert_array_equal(balanced_ranges(np.array([1, 3, 1, 5, 2]), 3), [0, 2, 4, 5])
 
 
-@given(costs_and_parts())
-def test_equal_edges_keep_their_bound(given_degrees: tuple[np.ndarray, int]) -> None:
-    degrees, num_parts = given_degrees
-    found = equal_edges_assignment(degrees, num_parts)
-    loads = np.bincount(found, degrees, minlength=num_parts)
-    assert np.all(np.isin(np.diff(found), [0, 1]))
-    assert (found[0], found[-1]) == (0, num_parts - 1)
-    assert loads.max() <= degrees.sum() / num_parts + degrees.max()
-
-
 def test_a_hub_gets_a_range_of_its_own_and_no_range_is_empty() -> None:
     degrees = np.array([1, 1, 1000, 1, 1])
     np.testing.assert_array_equal(equal_edges_assignment(degrees, 4), [0, 0, 1, 2, 3])

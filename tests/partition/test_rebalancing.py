@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jaxgraph import Graph
 from jaxgraph.partition.adjacency import Adjacency, undirected_adjacency
-from jaxgraph.partition.rebalancing import fill_empty_parts, rebalance
+from jaxgraph.partition.rebalancing import rebalance
 from tests.strategies import assignments, graphs
 
 
@@ -19,16 +19,6 @@ def loads_of(assignment: np.ndarray, weights: np.ndarray, num_parts: int) -> np.
     return np.array(
         [[weight[assignment == part].sum() for part in range(num_parts)] for weight in weights]
     )
-
-
-@given(graphs(), st.data())
-def test_no_empty_part_is_left(graph: Graph, data: st.DataObject) -> None:
-    num_parts = data.draw(st.integers(1, graph.num_nodes))
-    start = data.draw(assignments(graph.num_nodes, num_parts))
-    filled = fill_empty_parts(start, num_parts, adjacency_of(graph))
-    empty_before = num_parts - np.unique(start).size
-    assert np.unique(filled).size == num_parts
-    assert np.count_nonzero(filled != start) == empty_before
 
 
 @given(graphs(), st.integers(1, 5), st.floats(1.0, 2.0), st.data())
@@ -45,17 +35,6 @@ def test_no_part_gets_worse_and_none_is_emptied(
     assert np.all(after[1][before[1] > 0] > 0)
     if np.all(before <= limits[:, None]):
         np.testing.assert_array_equal(balanced, start)
-
-
-@given(graphs(), st.integers(1, 5), st.data())
-def test_equal_weights_always_reach_their_limit(
-    graph: Graph, num_parts: int, data: st.DataObject
-) -> None:
-    start = data.draw(assignments(graph.num_nodes, num_parts))
-    weights = np.ones((1, graph.num_nodes), np.int64)
-    limit = -(-graph.num_nodes // num_parts)
-    balanced = rebalance(start, num_parts, adjacency_of(graph), weights, np.array([limit]))
-    assert np.bincount(balanced, minlength=num_parts).max() <= limit
 
 
 def test_the_node_that_costs_the_fewest_edges_moves() -> None:

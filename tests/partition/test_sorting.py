@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from jaxgraph.partition.sorting import (
     counting_argsort,
     index_dtype,
-    inverse_permutation,
-    run_starts,
     smallest_unsigned,
 )
 
@@ -21,26 +19,6 @@ def test_counting_argsort_is_stable(num_keys, keys):
     order = counting_argsort(keys, num_keys)
     assert order.dtype == np.int32
     assert np.array_equal(order, np.argsort(keys, kind="stable"))
-
-
-@given(st.permutations(range(12)))
-def test_inverse_permutation(order):
-    places = inverse_permutation(np.asarray(order, np.int32))
-    assert places.dtype == np.int32
-    assert places.tolist() == [order.index(number) for number in range(12)]
-
-
-@given(
-    values=st.lists(st.integers(0, 3), max_size=60),
-    bounds=st.lists(st.integers(0, 70), max_size=5),
-)
-def test_run_starts(values, bounds):
-    expected = [
-        place
-        for place, value in enumerate(values)
-        if place == 0 or value != values[place - 1] or place in bounds
-    ]
-    assert run_starts(np.asarray(values, int), np.asarray(bounds, int)).tolist() == expected
 
 
 def test_types_hold_their_bounds():

@@ -12,8 +12,8 @@ from flax import nnx
 from jaxgraph import nn, saga
 from jaxgraph.datasets import load
 from jaxgraph.parallel import make_mesh, shard
-from jaxgraph.planner import GraphCounts, choose, consider, load_plan, step_cost
-from jaxgraph.planner.choice import NEAR
+from jaxgraph.planner import GraphCounts, Plan, choose, consider, load_plan, step_cost
+from jaxgraph.planner.choice import NEAR, Considered
 from jaxgraph.train import fit
 
 COUNTS = GraphCounts(20_000, 200_000, 32, 4)
@@ -24,14 +24,23 @@ def make_model() -> nnx.Module:
     return nn.GCN(32, 16, 4, rngs=nnx.Rngs(0))
 
 
+def ways(target: str, model: nnx.Module | None = None, **options: Any) -> list[Considered]:
+    """The ways of a model for `COUNTS`, by hash and not compiled unless options say otherwise."""
+    options = {"methods": ["hash"], "compile": "none"} | options
+    return list(consider(model or make_model(), COUNTS, target, ADAM, **options))
+
+
+def chosen(target: str, **options: Any) -> Plan:
+    options = {"methods": ["hash"], "compile": False} | options
+    return choose(make_model(), COUNTS, target, ADAM, **options)
+
+
 def test_a_plan_fits_is_stored_and_obeyed(tmp_path: Path) -> None:
-    found = list(consider(make_model(), COUNTS, "h200x4", ADAM, methods=["hash"], compile="none"))
+    found = ways("h200x4")
     assert {each.option.mode for each in found} == {"domain", "sar", "p3"}
     totals = sorted(each.run.memory.total for each in found if each.run is not None)
     limit = totals[2]
-    plan = choose(
-        make_model(), COUNTS, "h200x4", ADAM, memory_limit=limit, methods=["hash"], compile=False
-    )
+    plan = chosen("h200x4", memory_limit=limit)
     assert plan.memory <= limit
     fitting = [each for each in found if each.run and each.run.memory.total <= limit]
     near = [each for each in fitting if each.seconds <= NEAR * min(e.seconds for e in fitting)]
@@ -107,12 +116,10 @@ def test_files_that_are_no_plan(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_least_limit_that_works_is_named_and_works() -> None:
-    arguments = (make_model(), COUNTS, "cpux2", ADAM)
-    chosen = {"methods": ["hash"], "compile": False}
     with pytest.raises(ValueError, match="the least that works") as raised:
-        choose(*arguments, memory_limit=1000, **chosen)
+        chosen("cpux2", memory_limit=1000)
     least = str(raised.value).split("about ")[1].split(", with")[0].replace(",", "")
-    assert choose(*arguments, memory_limit=int(least), **chosen).memory == int(least)
+    assert chosen("cpux2", memory_limit=int(least)).memory == int(least)
 
 
 def test_a_prediction_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,21 +132,16 @@ def test_a_prediction_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = true.memory + 8
     found = choose(make_model(), graph, "cpux1", ADAM, memory_limit=limit, **given)
     assert (found.memory, found.policy) == (true.memory, true.policy)
-    (way,) = consider(
-        make_model(), COUNTS, "cpux1", ADAM, memory_limit="9MB", compile="none", **given
-    )
+    (way,) = ways("cpux1", memory_limit="9MB")
     assert way.run is not None and way.run.memory.arguments < 9e6 < way.run.memory.range()[0]
     assert way.why_not.startswith("may not fit: predicted to need") and not way.fits
-    uncertain = choose(
-        make_model(), COUNTS, "cpux1", ADAM, memory_limit="9MB", compile=False, **given
-    )
-    assert uncertain.memory == way.run.memory.total
+    assert chosen("cpux1", memory_limit="9MB").memory == way.run.memory.total
 
 
 @pytest.mark.parametrize("kind", [saga.CommNet, saga.GatedGCN])
 def test_a_mode_that_cannot_run_a_model_is_a_row(kind: Any) -> None:
     model = kind(32, 8, 4, rngs=nnx.Rngs(0))
-    found = list(consider(model, COUNTS, "cpux2", ADAM, methods=["hash"], compile="none"))
+    found = ways("cpux2", model)
     assert {each.option.mode for each in found if each.fits} == {"domain", "sar"}
     reasons = {each.why_not for each in found if each.option.mode == "p3"}
     assert len(reasons) == 1 and "cannot be split by column" in reasons.pop()
@@ -149,14 +151,11 @@ def test_a_mode_that_cannot_run_a_model_is_a_row(kind: Any) -> None:
 
 @pytest.mark.slow
 def test_the_fastest_that_fits_is_compiled_and_taken() -> None:
-    ways = {
-        how: list(consider(make_model(), COUNTS, "cpux2", ADAM, methods=["hash"], compile=how))
-        for how in ("fastest", "none")
-    }
-    assert [each.option for each in ways["fastest"]] == [each.option for each in ways["none"]]
-    compiled = [each for each in ways["fastest"] if each.run and each.run.memory.is_compiled]
+    fastest, uncompiled = (ways("cpux2", compile=how) for how in ("fastest", "none"))
+    assert [each.option for each in fastest] == [each.option for each in uncompiled]
+    compiled = [each for each in fastest if each.run and each.run.memory.is_compiled]
     assert [each.fits for each in compiled] == [True]
-    plan = choose(make_model(), COUNTS, "cpux2", ADAM, methods=["hash"])
+    plan = chosen("cpux2", compile=True)
     assert plan.option == compiled[0].option and plan.compiled_for is not None
     with pytest.raises(ValueError, match="compile"):
         consider(make_model(), COUNTS, "cpux2", ADAM, compile="best")

@@ -13,10 +13,9 @@ from jaxgraph import nn
 from jaxgraph.analysis import traffic
 from jaxgraph.layers.aggregated import AggregatedFeatures
 from jaxgraph.layers.aggregations import SymmetricSum
-from jaxgraph.parallel import make_mesh, place, shard
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.train import compile_train_step, fit, loss_and_grad, predict
+from jaxgraph.train import fit, loss_and_grad, predict
 from jaxgraph.train.aggregates import LEAST_WIDTH, aggregate_once, with_aggregates
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
@@ -25,7 +24,6 @@ from tests.train.small_model import (
     CLASSES,
     FEATURES,
     SmallNet,
-    memory_of,
     on_devices,
     random_partition,
     small_graph,
@@ -34,6 +32,7 @@ from tests.training import (
     crooked_graph,
     crooked_sharded,
     gradient_errors,
+    mode_options,
     module_of,
     oracle_pass,
     poisoned,
@@ -60,91 +59,33 @@ MODELS = {
 }
 
 
+SHARED_COLUMNS: dict[str, Any] = {"mode": "p3", "feature_budget": 40_000, "chunks": 2}
+"""Of four devices, two and two hold the same columns."""
+
+
 @pytest.mark.expensive
 @pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("dropout", [0.0, 0.4], ids=["", "dropout"])
+@pytest.mark.parametrize("mode", ["sar", "domain", "p3-sar", "p3-domain-pushed", "shared"])
 @pytest.mark.parametrize("name", MODELS)
 def test_loss_and_gradient_are_those_of_the_reference(
-    name: str, dropout: float, train: bool
+    name: str, mode: str, dropout: float, train: bool
 ) -> None:
+    by_column = mode not in ("sar", "domain")
     model = replace(MODELS[name], dropout=dropout)
+    model = replace(model, residual=False) if by_column else model
     module = module_of(model, random_params(model))
-    has_weights = model.conv == "gcn"
-    plain = crooked_sharded(3, "hash", "sar", edge_weight=has_weights)
-    sharded = aggregate_once(nn.GCN(NUM_FEATURES, 1, 1, rngs=nnx.Rngs(0)), plain)
-    if module.first_aggregation is not None:
-        sharded = aggregate_once(module, sharded)
+    graph = crooked_graph(edge_weight=model.conv == "gcn")
+    options = SHARED_COLUMNS if mode == "shared" else mode_options(mode)
+    parts = 4 if mode == "shared" else 3
+    plain = shard(graph, partition(graph, parts, "hash"), make_mesh(parts), **options)
+    assert len(plain.mesh.axis_names) == (2 if mode == "shared" else 1)
+    other = nn.GCN(NUM_FEATURES, 1, 1, rngs=nnx.Rngs(0))
+    aggregates = module if module.first_aggregation is not None else None if by_column else other
+    sharded = plain if aggregates is None else aggregate_once(aggregates, plain)
     actual = sharded_pass(module, sharded, train)
-    graph = crooked_graph(edge_weight=has_weights)
     errors = gradient_errors(actual, oracle_pass(model, random_params(model), graph, train))
     assert max(errors.values()) <= TOLERANCE, errors
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["p3-sar", "p3-domain-pushed"])
-@pytest.mark.parametrize("name", MODELS)
-def test_columns_are_aggregated_once(name: str, mode: str) -> None:
-    """Every model that aggregates without a parameter, in the order that it chooses for rows."""
-    model = replace(MODELS[name], residual=False)
-    module = module_of(model, random_params(model))
-    has_weights = model.conv == "gcn"
-    plain = crooked_sharded(3, "hash", mode, edge_weight=has_weights)
-    sharded = aggregate_once(module, plain)
-    held: Any = sharded.shards.nodes
-    assert held.aggregate.shape == held.features.values.shape
-    graph = crooked_graph(edge_weight=has_weights)
-    expected = oracle_pass(model, random_params(model), graph)
-    errors = gradient_errors(sharded_pass(module, sharded), expected)
-    assert max(errors.values()) <= TOLERANCE, errors
-    assert aggregate_once(module, sharded) is sharded
-
-
-def test_devices_that_share_columns_aggregate_for_their_own_nodes() -> None:
-    graph = crooked_graph()
-    sharded = shard(
-        graph,
-        partition(graph, 4, method="hash", seed=0),
-        make_mesh(4),
-        "p3",
-        feature_budget=40_000,
-        chunks=2,
-    )
-    assert len(sharded.mesh.axis_names) == 2
-    model = MODELS["sage"]
-    module = module_of(model, random_params(model))
-    errors = gradient_errors(
-        sharded_pass(module, aggregate_once(module, sharded)),
-        oracle_pass(model, random_params(model), graph),
-    )
-    assert max(errors.values()) <= TOLERANCE, errors
-
-
-RUNS = [
-    ("GCN", {"norm": "batch"}, 1, {}),
-    ("GCN", {"norm": "batch"}, 4, {"mode": "domain"}),
-    ("GraphSAGE", {"residual": True}, 4, {"mode": "sar"}),
-    ("GraphSAGE", {"residual": True}, 3, {"prefetch": True}),
-    ("GraphSAGE", {"reduce": "max", "dropout": 0.3}, 3, {"mode": "domain"}),
-    ("GIN", {"hidden": 2 * FEATURES}, 4, {"mode": "sar"}),
-    ("DeepGCN", {"num_layers": 3}, 1, {}),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "model_options", "parts", "options"), RUNS)
-def test_training_is_the_same(
-    name: str, model_options: dict[str, Any], parts: int, options: dict[str, Any]
-) -> None:
-    sharded = on_devices(small_graph(), parts, **options)
-    models = [make(name, **model_options) for _ in range(2)]
-    once, anew = (
-        fit(model, sharded, ADAM, epochs=5, seed=1, aggregate_once=choice)
-        for model, choice in zip(models, (True, False), strict=True)
-    )
-    assert anew.loss[-1] < anew.loss[0]
-    assert_close(once.loss, anew.loss, reduction_length=60, name="loss")
-    assert_close(once.val_loss, anew.val_loss, reduction_length=60, name="val_loss")
-    assert_close(predict(models[0], sharded), predict(models[1], sharded), reduction_length=240)
 
 
 def test_features_that_are_not_0_in_padding_reach_nothing() -> None:
@@ -211,43 +152,21 @@ def test_graphs_without_features_and_attention_are_left_alone() -> None:
     graph, bare = (on_devices(each, 2) for each in (small_graph(), small_graph(nodes=None)))
     for model, given in ((make("GAT"), graph), (make("GCN"), bare), (SmallNet(), graph)):
         assert with_aggregates(model, (given,), 100) == (given,)
-    with pytest.raises(ValueError, match="the first layer of GAT aggregates nothing"):
-        aggregate_once(make("GAT"), graph)
-    for wrong in (small_graph(), [graph]):
-        with pytest.raises(ValueError, match=r"aggregate_once.* got a (Graph|list) .*; expected"):
-            aggregate_once(make("GCN"), wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="the graph has no features"):
-        aggregate_once(make("GCN"), bare)
 
 
 # ------------------------------------------------------------------ the aggregated graph
 
 
-def test_a_graph_is_aggregated_once_for_each_aggregation() -> None:
-    sharded, gcn = on_devices(small_graph(), 2), make("GCN")
-    once: Any = aggregate_once(gcn, sharded)
-    assert aggregate_once(gcn, once) is once
-    assert once.shards.nodes.features is sharded.shards.nodes
-    assert once.shards.nodes.aggregation == SymmetricSum()
-    other: Any = aggregate_once(make("GraphSAGE"), once)
-    assert other.shards.nodes.features is sharded.shards.nodes
-    fresh: Any = aggregate_once(make("GraphSAGE"), sharded)
-    np.testing.assert_array_equal(other.shards.nodes.aggregate, fresh.shards.nodes.aggregate)
-    assert other.shards.nodes.aggregate.shape[-1] == 2 * FEATURES
-    np.testing.assert_array_equal(
-        other.shards.nodes.aggregate[..., :FEATURES], sharded.shards.nodes
-    )
-
-
-def test_features_are_not_held_twice_for_evaluation_alone() -> None:
+def test_features_are_held_twice_where_they_share_a_product() -> None:
     sharded: Any = on_devices(small_graph(), 2)
-    random: Any = aggregate_once(make("GraphSAGE", dropout=0.5), sharded)
-    certain: Any = aggregate_once(make("GraphSAGE"), random)
-    assert random.shards.nodes.aggregate.shape == sharded.shards.nodes.shape
-    assert certain.shards.nodes.is_joined_with_features
-    np.testing.assert_array_equal(
-        certain.shards.nodes.aggregate_alone(), random.shards.nodes.aggregate
-    )
+    once: Any = aggregate_once(make("GCN"), sharded).shards.nodes
+    assert once.features is sharded.shards.nodes and once.aggregation == SymmetricSum()
+    certain: Any = aggregate_once(make("GraphSAGE"), sharded).shards.nodes
+    random: Any = aggregate_once(make("GraphSAGE", dropout=0.5), sharded).shards.nodes
+    assert random.aggregate.shape == sharded.shards.nodes.shape
+    assert certain.aggregate.shape[-1] == 2 * FEATURES and certain.is_joined_with_features
+    np.testing.assert_array_equal(certain.aggregate[..., :FEATURES], sharded.shards.nodes)
+    np.testing.assert_array_equal(certain.aggregate_alone(), random.aggregate)
 
 
 def test_features_wider_than_are_aggregated_at_once() -> None:
@@ -258,15 +177,3 @@ def test_features_wider_than_are_aggregated_at_once() -> None:
     sharded = shard(graph, random_partition(graph, 3), make_mesh(3))
     plain, aggregated = (predict(model, each) for each in (sharded, aggregate_once(model, sharded)))
     assert_close(aggregated, plain, reduction_length=LEAST_WIDTH)
-
-
-def test_abstract_graphs_compile_to_the_same_step() -> None:
-    model, sharded = make("GCN"), on_devices(small_graph(), 4)
-    abstract = place(AbstractSource(sharded.manifest), make_mesh(4))
-    steps = [
-        compile_train_step(model, aggregate_once(model, graph), ADAM)
-        for graph in (sharded, abstract)
-    ]
-    assert traffic(steps[0]) == traffic(steps[1])
-    sizes = [memory_of(step).argument_size_in_bytes for step in steps]
-    assert sizes[0] == sizes[1]

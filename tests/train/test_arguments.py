@@ -3,10 +3,13 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 from flax import nnx
 
+from jaxgraph.layers import RematPolicy
 from jaxgraph.parallel import make_mesh, place
 from jaxgraph.parallel.placement import AbstractSource
 from jaxgraph.train import (
@@ -18,10 +21,11 @@ from jaxgraph.train import (
     predict,
 )
 from tests.train.small_model import SmallNet, TableNet, on_devices, small_graph
+from tests.train.test_memory_limit import make_model, make_plan
 
 
-def sharded() -> Any:
-    return on_devices(small_graph(), 2)
+def sharded(**changes: Any) -> Any:
+    return on_devices(small_graph(**changes), 2)
 
 
 class Forgetful(nnx.Module):
@@ -41,100 +45,97 @@ class Keyless(nnx.Module):
         return x
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (lambda shard, x: x, "model is a function"),
-        (SmallNet, "model is the class"),
-        (Forgetful(), "random stream"),
-        (Keyless(), "a Keyless cannot be called as .*Add key=None"),
-    ],
-)
-def test_models(model: Any, message: str) -> None:
-    for call in (predict, evaluate, loss_and_grad):
+LBFGS = r"value_fn.*optax\.lbfgs.*loss_and_grad"
+NOTHING_KNOWN = dict.fromkeys(("labels", "train_mask", "val_mask", "test_mask"))
+
+
+def test_models_and_what_they_learn_from() -> None:
+    narrow = sharded(nodes=np.ones((60, 4), np.float32))
+    sgd, every = optax.sgd(0.1), (predict, evaluate, loss_and_grad)
+    cases: list[tuple[Any, Any, tuple[Any, ...], str]] = [
+        (lambda shard, x: x, sharded(), every, "model is a function"),
+        (SmallNet, sharded(), every, "model is the class"),
+        (Forgetful(), sharded(), every, "random stream"),
+        (Keyless(), sharded(), every, "a Keyless cannot be called as .*Add key=None"),
+        (SmallNet(), narrow, every, "in_features=6, but the nodes of the graph have 4 features"),
+        (SmallNet(), sharded(**NOTHING_KNOWN), (loss_and_grad,), "no labels"),
+        (SmallNet(), sharded(train_mask=None), (loss_and_grad,), "no train_mask, so there is noth"),
+    ]
+    for model, graph, calls, message in cases:
+        for call in calls:
+            with pytest.raises(ValueError, match=message):
+                call(model, graph)
         with pytest.raises(ValueError, match=message):
-            call(model, sharded())
-    with pytest.raises(ValueError, match=message):
-        fit(model, sharded(), optax.sgd(0.1), epochs=1)
+            fit(model, graph, sgd, epochs=1)
+    for model, graph, _, message in cases[-2:]:
+        with pytest.raises(ValueError, match=message):
+            compile_train_step(model, graph, sgd)
 
 
-def test_the_number_of_features() -> None:
-    graph = small_graph()
-    assert graph.nodes is not None
-    narrow = on_devices(graph.replace(nodes=graph.nodes[:, :4]), 2)
-    message = "in_features=6, but the nodes of the graph have 4 features"
-    with pytest.raises(ValueError, match=message):
-        fit(SmallNet(), narrow, optax.sgd(0.1), epochs=1)
-    with pytest.raises(ValueError, match=message):
-        predict(SmallNet(), narrow)
-
-
-@pytest.mark.parametrize("graph", [None, [], "cora", [None]])
-def test_graphs(graph: Any) -> None:
-    with pytest.raises(ValueError, match="expected a sharded graph"):
-        fit(SmallNet(), graph, optax.sgd(0.1), epochs=1)
-
-
-def test_an_abstract_graph_has_nothing_to_run_on() -> None:
-    abstract = place(AbstractSource(sharded().manifest), make_mesh(2))
-    with pytest.raises(ValueError, match="abstract"):
-        fit(SmallNet(), abstract, optax.sgd(0.1), epochs=1)
-    with pytest.raises(ValueError, match="abstract"):
-        predict(SmallNet(), abstract)
-
-
-def test_several_graphs() -> None:
+def test_what_others_refuse() -> None:
     with pytest.raises(ValueError, match="different meshes"):
         evaluate(SmallNet(), [sharded(), on_devices(small_graph(), 4)])
-    with pytest.raises(ValueError, match="one row per node"):
-        fit(TableNet(60), [sharded(), sharded()], optax.sgd(0.1), epochs=1)
-
-
-@pytest.mark.parametrize("optimizer", [None, "adam", optax.adam, 0.1])
-def test_optimizers(optimizer: Any) -> None:
-    with pytest.raises(ValueError, match="expected a transformation of optax"):
-        fit(SmallNet(), sharded(), optimizer, epochs=1)
-
-
-def test_an_optimizer_that_evaluates_the_loss_again() -> None:
-    """Refused with our error and advice; tasks that only read the loss are accepted."""
-    message = r"value_fn.*optax\.lbfgs.*loss_and_grad"
-    with pytest.raises(ValueError, match=message):
-        fit(SmallNet(), sharded(), optax.lbfgs(), epochs=1)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="abstract"):
+        predict(SmallNet(), place(AbstractSource(sharded().manifest), make_mesh(2)))
+    with pytest.raises(ValueError, match=LBFGS):
         compile_train_step(SmallNet(), sharded(), optax.lbfgs())
-    plateau = optax.chain(optax.sgd(0.1), optax.contrib.reduce_on_plateau())
-    assert len(fit(SmallNet(), sharded(), plateau, epochs=1).records) == 1
 
 
-@pytest.mark.parametrize("task", [NodeClassification, "nodes", 3])
-def test_tasks(task: Any) -> None:
-    with pytest.raises(ValueError, match="task is"):
-        fit(SmallNet(), sharded(), optax.sgd(0.1), epochs=1, task=task)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_fit_refuses() -> None:
+    graph = sharded()
+    plan = make_plan((RematPolicy(),) * 4)
+    free, read = optax.contrib.schedule_free_adamw(0.1), optax.contrib.schedule_free_eval_params
+    chained = {"optimizer": optax.chain(optax.clip(1.0), free)}
+    streamed = {"graph": on_devices(small_graph(), 1, "stream"), "eval_params": read}
+    limit = "memory_limit: got .*; expected an amount of memory"
+    cases: list[tuple[dict[str, Any], str]] = [
+        *(({"graph": each}, "expected a sharded graph") for each in (None, [], "cora", [None])),
+        ({"graph": place(AbstractSource(graph.manifest), make_mesh(2))}, "abstract"),
+        ({"graph": [graph] * 2, "model": TableNet(60)}, "one row per node"),
+        *(
+            ({"optimizer": each}, "expected a transformation of optax")
+            for each in (None, "adam", optax.adam, 0.1)
+        ),
+        ({"optimizer": optax.lbfgs()}, LBFGS),
+        *(({"task": task}, "task is") for task in (NodeClassification, "nodes", 3)),
         ({"epochs": 0}, "epochs is 0; expected an integer, at least 1"),
         ({"epochs": 10**20}, r"epochs is 10+; .* below 2\*\*31"),
         ({"epochs": 2.0}, "epochs is 2.0"),
         ({"epochs": True}, "epochs is True"),
-        ({"epochs": 1, "seed": -1}, r"seed: got -1; expected an integer from 0 to 2\*\*32 - 1"),
+        ({"seed": -1}, r"seed: got -1; expected an integer from 0 to 2\*\*32 - 1"),
         # jax.random.key would turn it into the key of 0.
-        ({"epochs": 1, "seed": 2**33}, r"seed: got 8589934592"),
-        ({"epochs": 1, "seed": jax.random.key(0)}, r"(?s)seed: got Array.*expected an integer"),
-        ({"epochs": 1, "patience": 0}, "patience is 0"),
-        ({"epochs": 1, "on_epoch": 3}, "on_epoch is 3"),
-        ({"epochs": 1, "on_compile": 3}, "on_compile is 3; expected a function"),
-    ],
-)
-def test_options_of_fit(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fit(SmallNet(), sharded(), optax.sgd(0.1), **options)
-
-
-def test_patience_needs_validation_nodes() -> None:
-    graph = on_devices(small_graph(val_mask=None), 2)
-    with pytest.raises(ValueError, match="patience needs validation nodes"):
-        fit(SmallNet(), graph, optax.sgd(0.1), epochs=1, patience=3)
+        ({"seed": 2**33}, r"seed: got 8589934592"),
+        ({"patience": 0}, "patience is 0"),
+        ({"patience": 3, "graph": sharded(val_mask=None)}, "patience needs validation nodes"),
+        ({"on_epoch": 3}, "on_epoch is 3"),
+        ({"on_compile": 3}, "on_compile is 3; expected a function"),
+        # Parameters that metrics are of.
+        ({"optimizer": free}, "give fit eval_params=optax.contrib.schedule_free_eval_params,"),
+        (chained, "a function that passes it"),
+        ({"optimizer": optax.MultiSteps(free, 2).gradient_transformation()}, "ScheduleFreeState"),
+        ({"optimizer": optax.lookahead(optax.sgd(0.1), 2, 0.5)}, "optax.lookahead"),
+        (chained | {"eval_params": 3}, "expected a function of the optimizer's state"),
+        (chained | {"eval_params": read}, r"tuple.*state\[1\]"),
+        (chained | {"eval_params": lambda state, params: None}, "returns a pytree like params"),
+        (
+            chained | {"eval_params": lambda state, params: jax.tree.map(jnp.sum, params)},
+            "shapes differ",
+        ),
+        (streamed | {"optimizer": free}, "not for a graph in mode 'stream'"),
+        # Limits of memory.
+        *(({"memory_limit": each}, limit) for each in (0, -1, True, "x", "16 quarks", 1.5)),
+        ({"memory_limit": 1000}, "A SmallNet has no policies"),
+        ({"plan": plan}, "model is a SmallNet, which has none"),
+        ({"plan": plan, "memory_limit": 1000}, "leave out memory_limit, or leave out plan"),
+        (
+            {"graph": small_graph(), "memory_limit": "1GB", "repartition": "auto"},
+            "leave out measure_every and repartition",
+        ),
+        ({"plan": plan, "model": make_model(num_layers=2)}, "4 entries for 2 layers"),
+    ]
+    for changes, message in cases:
+        given: dict[str, Any] = {"model": SmallNet(), "graph": graph, "epochs": 1}
+        given |= {"optimizer": optax.sgd(0.1)} | changes
+        arguments = [given.pop(name) for name in ("model", "graph", "optimizer")]
+        with pytest.raises(ValueError, match=message):
+            fit(*arguments, **given)

@@ -6,8 +6,9 @@ import numpy as np
 import optax
 import pytest
 
-from jaxgraph.train import NodeClassification, initial_state
-from jaxgraph.train.epoch import choose, first_kept
+from jaxgraph.train import NodeClassification
+from jaxgraph.train.epoch import choose
+from jaxgraph.train.fit_state import first_held
 from jaxgraph.train.step import make_learner
 from tests.train.small_model import SmallNet, on_devices, small_graph
 
@@ -18,7 +19,6 @@ def sums(loss: float) -> dict[str, jax.Array]:
     return {"loss": jnp.float32(loss), "count": jnp.int32(1), "outcomes": jnp.int32(1)}
 
 
-@pytest.mark.parametrize("restore_best", [True, False])
 @pytest.mark.parametrize(
     ("step", "losses"),
     [
@@ -28,15 +28,12 @@ def sums(loss: float) -> dict[str, jax.Array]:
         (float("inf"), {"train": 1.0}),
     ],
 )
-def test_nothing_that_is_not_finite_replaces(
-    step: float, losses: dict[str, float], restore_best: bool
-) -> None:
+def test_nothing_that_is_not_finite_replaces(step: float, losses: dict[str, float]) -> None:
     sharded, model, sgd = on_devices(small_graph(), 2), SmallNet(), optax.sgd(0.1)
     learner = make_learner(model, sgd, NodeClassification())
-    state = initial_state(model, sharded, sgd)
-    kept = first_kept(state, sharded)
+    state, kept, _ = first_held(model, sgd, sharded, 0)
     evaluation = {split: sums(loss) for split, loss in losses.items()}
     moved = jax.tree.map(jnp.ones_like, state)
-    new, outcome = choose(learner, moved, kept, sharded, [sums(step)], [evaluation], restore_best)
+    new, outcome = choose(learner, moved, kept, sharded, [sums(step)], [evaluation])
     assert not bool(outcome.is_best)
     jax.tree.map(np.testing.assert_array_equal, new, kept)

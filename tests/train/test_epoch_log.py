@@ -104,10 +104,3 @@ def test_processes_write_their_own_files_only(
         "run.jsonl",
     ]
     assert all(len(read_log(path)) == 1 for path in tmp_path.iterdir())
-
-
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("mine\n")
-    with pytest.raises(ValueError, match="is no log of training; name another file"):
-        EpochLog(path)

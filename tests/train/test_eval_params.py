@@ -1,10 +1,9 @@
 """Metrics, the best epoch and the model left are of the parameters that `eval_params` reads."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -16,38 +15,16 @@ from tests.train.small_model import SmallNet, on_devices, small_graph
 EPOCHS = 6
 
 
-class Average(NamedTuple):
-    """An average of parameters."""
-
-    average: Any
-
-
-def averaging(decay: float = 0.8) -> optax.GradientTransformation:
-    def update(updates: Any, state: Any, params: Any = None) -> Any:
-        new = optax.apply_updates(params, updates)
-        return updates, Average(optax.incremental_update(new, state.average, 1 - decay))
-
-    return optax.GradientTransformation(lambda params: Average(params), update)
-
-
-def average_of(state: Any, params: Any) -> Any:
-    return state[1].average
-
-
 def schedule_free() -> Any:
     return optax.contrib.schedule_free_adamw(0.1, warmup_steps=3)
 
 
-OPTIMIZERS: dict[str, tuple[Any, Any]] = {
-    "schedule free": (schedule_free, optax.contrib.schedule_free_eval_params),
-    "average": (lambda: optax.chain(optax.sgd(0.5), averaging()), average_of),
-}
+read = optax.contrib.schedule_free_eval_params
 
 
-def by_hand(name: str, model: nnx.Module, graph: Any) -> tuple[list[float], list[Any]]:
+def by_hand(model: nnx.Module, graph: Any) -> tuple[list[float], list[Any]]:
     """Validation losses and evaluated parameters of a loop of optax on one device."""
-    make, read = OPTIMIZERS[name]
-    optimizer = make()
+    optimizer = schedule_free()
     params = nnx.state(model, nnx.Param)
     state = optimizer.init(params)
     losses, found = [], []
@@ -77,76 +54,41 @@ def assert_close(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_curve_and_model_are_of_the_parameters_that_it_reads(name: str, num_parts: int) -> None:
+def test_curve_and_model_are_of_the_parameters_that_it_reads(num_parts: int) -> None:
     graph = small_graph()
-    losses, found = by_hand(name, Plain(), graph)
-    make, read = OPTIMIZERS[name]
+    losses, found = by_hand(Plain(), graph)
     sharded = on_devices(graph, num_parts)
     model = Plain()
-    history = fit(model, sharded, make(), epochs=EPOCHS, eval_params=read)
+    history = fit(model, sharded, schedule_free(), epochs=EPOCHS, eval_params=read)
     np.testing.assert_allclose(history.val_loss, losses, rtol=1e-5)
     assert history.best_epoch == int(np.argmin(losses)) + 1
     assert_close(nnx.state(model, nnx.Param), found[int(np.argmin(losses))])
-    model = Plain()
-    fit(model, sharded, make(), epochs=EPOCHS, eval_params=read, restore_best=False)
-    assert_close(nnx.state(model, nnx.Param), found[-1])
+    assert history.state is not None
+    last = read(history.state.optimizer_state, history.state.params)
+    assert_close(last, found[-1])
 
 
-@pytest.mark.parametrize("restore_best", [True, False])
-def test_a_run_goes_on_from_the_parameters_of_its_steps(tmp_path: Path, restore_best: bool) -> None:
+def test_a_run_goes_on_from_the_parameters_of_its_steps(tmp_path: Path) -> None:
     graph = small_graph()
-    make, read = OPTIMIZERS["schedule free"]
-    options: Any = dict(eval_params=read, restore_best=restore_best)
+    options: Any = dict(eval_params=read)
     models = [SmallNet(), SmallNet(), SmallNet()]
-    whole = fit(models[0], graph, make(), epochs=EPOCHS, **options)
-    half = fit(models[1], graph, make(), epochs=3, **options, checkpoint=Checkpoints(tmp_path))
+    whole = fit(models[0], graph, schedule_free(), epochs=EPOCHS, **options)
+    half = fit(
+        models[1], graph, schedule_free(), epochs=3, **options, checkpoint=Checkpoints(tmp_path)
+    )
     fit(
-        models[2], graph, make(), epochs=3, **options, checkpoint=Checkpoints(tmp_path, resume=True)
+        models[2],
+        graph,
+        schedule_free(),
+        epochs=3,
+        **options,
+        checkpoint=Checkpoints(tmp_path, resume=True),
     )
     assert_close(nnx.state(models[2]), nnx.state(models[1]))
     assert half.state is not None
-    rest = fit(models[1], graph, make(), epochs=3, state=half.state, **options)
+    rest = fit(models[1], graph, schedule_free(), epochs=3, state=half.state, **options)
     resumed = Checkpoints(tmp_path, resume=True)
-    fit(models[2], graph, make(), epochs=EPOCHS, **options, checkpoint=resumed)
+    fit(models[2], graph, schedule_free(), epochs=EPOCHS, **options, checkpoint=resumed)
     np.testing.assert_array_equal(half.val_loss + rest.val_loss, whole.val_loss)
     for model in models[1:]:
         assert_close(nnx.state(model), nnx.state(models[0]))
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "message"),
-    [
-        (schedule_free(), "give fit eval_params=optax.contrib.schedule_free_eval_params,"),
-        (optax.chain(optax.clip(1.0), schedule_free()), "a function that passes it"),
-        (optax.MultiSteps(schedule_free(), 2).gradient_transformation(), "ScheduleFreeState"),
-        (optax.lookahead(optax.sgd(0.1), 2, 0.5), "optax.lookahead"),
-    ],
-)
-def test_an_optimizer_that_needs_it_is_refused_without(optimizer: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fit(SmallNet(), small_graph(), optimizer, epochs=1)
-
-
-@pytest.mark.parametrize(
-    ("eval_params", "message"),
-    [
-        (3, "expected a function of the optimizer's state"),
-        (optax.contrib.schedule_free_eval_params, r"tuple.*state\[1\]"),
-        (lambda state, params: None, "returns a pytree like params"),
-        (lambda state, params: jax.tree.map(jnp.sum, params), "shapes differ"),
-    ],
-)
-def test_a_function_that_does_not_read_parameters_is_refused(
-    eval_params: Any, message: str
-) -> None:
-    optimizer = optax.chain(optax.clip(1.0), schedule_free())
-    with pytest.raises(ValueError, match=message):
-        fit(SmallNet(), small_graph(), optimizer, epochs=1, eval_params=eval_params)
-
-
-def test_a_streamed_graph_is_refused() -> None:
-    make, read = OPTIMIZERS["schedule free"]
-    streamed = on_devices(small_graph(), 1, "stream")
-    with pytest.raises(ValueError, match="not for a graph in mode 'stream'"):
-        fit(SmallNet(), streamed, make(), epochs=1, eval_params=read)

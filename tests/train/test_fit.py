@@ -65,7 +65,6 @@ def test_the_loss_is_that_of_the_step_and_the_metrics_are_those_after_it() -> No
 # ------------------------------------------------------------------ the model afterwards
 
 
-@pytest.mark.slow
 def test_the_best_parameters_are_left_in_the_model() -> None:
     # Steps so large that the validation loss rises again.
     sharded, wild = on_devices(small_graph(), 2), optax.adam(0.3)
@@ -77,14 +76,16 @@ def test_the_best_parameters_are_left_in_the_model() -> None:
     assert left == pytest.approx(min(history.val_loss), rel=1e-6)
 
     shorter = SmallNet()
-    fit(shorter, sharded, wild, epochs=best + 1, restore_best=False)
+    fit(shorter, sharded, wild, epochs=best + 1)
     assert_same(parameters(model), parameters(shorter))
 
 
-def test_the_last_parameters_are_left_on_request() -> None:
+def test_the_state_holds_the_last_parameters() -> None:
     sharded, wild = on_devices(small_graph(), 2), optax.adam(0.3)
     model = SmallNet()
-    history = fit(model, sharded, wild, epochs=12, restore_best=False)
+    history = fit(model, sharded, wild, epochs=12)
+    assert history.state is not None
+    nnx.update(model, history.state.params, history.state.statistics)
     assert history.best_epoch == int(np.argmin(history.val_loss)) + 1
     left = evaluate(model, sharded)["val"]["loss"]
     assert left == pytest.approx(history.val_loss[-1], rel=1e-6)
@@ -130,20 +131,16 @@ def test_an_interruption_leaves_the_best_so_far(error: type[BaseException]) -> N
 
 
 @pytest.mark.expensive
-@pytest.mark.parametrize("restore_best", [True, False])
 @pytest.mark.parametrize("has_validation", [True, False])
-def test_a_loss_of_nan_is_an_error_that_costs_nothing(
-    restore_best: bool, has_validation: bool
-) -> None:
+def test_a_loss_of_nan_is_an_error_that_costs_nothing(has_validation: bool) -> None:
     graph = small_graph() if has_validation else small_graph(val_mask=None)
     sharded, model, seen = on_devices(graph, 2), SmallNet(), []
     message = r"epoch 4: the training loss after the step is"
-    options: dict[str, Any] = {"restore_best": restore_best, "epochs": 10}
     with pytest.raises(DivergenceError, match=message) as caught:
-        fit(model, sharded, exploding(3), on_epoch=seen.append, **options)
+        fit(model, sharded, exploding(3), on_epoch=seen.append, epochs=10)
     assert caught.value.history.records == tuple(seen) and len(seen) == 3
-    expected, options["epochs"] = SmallNet(), 3
-    fit(expected, sharded, exploding(99), **options)
+    expected = SmallNet()
+    fit(expected, sharded, exploding(99), epochs=3)
     assert_same(parameters(model), parameters(expected))
 
 
@@ -187,7 +184,7 @@ def test_several_graphs_take_a_step_each() -> None:
     # Padded to the same shapes, they share every program.
     sharded = on_devices_alike(graphs, 2)
     model = SmallNet()
-    history = fit(model, sharded, ADAM, epochs=2, restore_best=False)
+    history = fit(model, sharded, ADAM, epochs=2)
     # Without steps the epoch's loss is that of all training nodes of both graphs.
     losses = fit(SmallNet(), sharded, optax.sgd(0.0), epochs=1).loss
     counts, sums = [], []

@@ -37,7 +37,7 @@ def test_batch_norm_leaves_adam_no_rounding_to_step_by(name: str) -> None:
         # With this seed no hidden unit of GIN is on for all nodes: its bias would shift all alike.
         model = getattr(nn, name)(FEATURES, 8, CLASSES, norm="batch", rngs=nnx.Rngs(1))
         sharded = on_devices(graph, parts)
-        fit(model, sharded, OPTIMIZER, epochs=4, restore_best=False)
+        fit(model, sharded, OPTIMIZER, epochs=4)
         found.append(predict(model, sharded))
     assert_close(found[1], found[0], reduction_length=240)
 

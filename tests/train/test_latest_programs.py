@@ -4,7 +4,6 @@ import gc
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -28,13 +27,3 @@ def test_the_programs_of_the_latest_shapes_are_held() -> None:
     del doubled
     gc.collect()
     assert len(client.live_executables()) == before
-
-
-def test_a_lowered_call_is_compiled_once() -> None:
-    added = LatestPrograms(lambda tree, flag: sum(tree) if flag else tree[0], static_argnums=(1,))
-    tree = [jnp.ones(3), jnp.ones(3)]
-    added.lower([jax.ShapeDtypeStruct((3,), jnp.float32)] * 2, True).compile()
-    with compilations() as compiled:
-        np.testing.assert_array_equal(added(tree, True), [2, 2, 2])
-    assert not compiled
-    np.testing.assert_array_equal(added(tree, False), [1, 1, 1])

@@ -13,9 +13,9 @@ from flax import nnx
 from jaxgraph import Graph, nn
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.planner.cost import online
+from jaxgraph.planner.cost import online, watch
 from jaxgraph.planner.cost.features import FEATURES, part_features
-from jaxgraph.train import Checkpoints, History, fit, measured
+from jaxgraph.train import Checkpoints, History, fit
 from tests.tolerance import assert_close
 from tests.train.small_model import CLASSES, SmallNet, small_graph
 from tests.train.small_model import FEATURES as COLUMNS
@@ -57,8 +57,8 @@ def devices_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         return float(1e-5 * edges / reference.seconds)
 
     monkeypatch.setattr(online, "_window", window)
-    monkeypatch.setattr(measured, "SHARE", np.inf)
-    monkeypatch.setattr("jaxgraph.planner.cost.moves.groups_of", lambda s: np.arange(PARTS))
+    monkeypatch.setattr(watch, "SHARE", np.inf)
+    monkeypatch.setattr(watch, "groups_of", lambda s: np.arange(PARTS))
 
 
 @pytest.mark.usefixtures("devices_apart")
@@ -100,7 +100,7 @@ def test_a_run_with_few_epochs_left_stays() -> None:
 
 @pytest.mark.slow
 def test_measurements_change_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "SHARE", np.inf)
+    monkeypatch.setattr(watch, "SHARE", np.inf)
     graph = hub_graph()
     sharded = placed(graph, 2, "sar")
     expected = run(sharded)
@@ -123,7 +123,7 @@ def test_measurements_change_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_layer_that_is_aggregated_once_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "SHARE", np.inf)
+    monkeypatch.setattr(watch, "SHARE", np.inf)
     options: dict[str, Any] = {"epochs": 2, "measure_every": 1}
     found = fit(model(dropout=0.0), small_graph(), ADAM, **options).measured
     assert found is not None
@@ -132,8 +132,8 @@ def test_a_layer_that_is_aggregated_once_is_not_measured(monkeypatch: pytest.Mon
 
 def test_measurements_take_two_percent() -> None:
     """The budget, with windows that take 50 ms beside epochs of 100 ms."""
-    watch: Any = object.__new__(measured.Watch)
-    watch._spent, watch._windows = 0.0, 0
+    made: Any = object.__new__(watch.Watch)
+    made._spent, made._windows = 0.0, 0
 
     class Profile:
         longest_seconds = 0.05
@@ -141,11 +141,11 @@ def test_measurements_take_two_percent() -> None:
         def take(self) -> float:
             return 0.05
 
-    watch._profile = Profile()
+    made._profile = Profile()
     for epoch in range(1, 101):
-        watch._measure(0.1 * epoch)
-        assert watch._spent <= 0.02 * 0.1 * epoch
-    assert watch._windows == 4
+        made._measure(0.1 * epoch)
+        assert made._spent <= 0.02 * 0.1 * epoch
+    assert made._windows == 4
 
 
 def test_wrong_requests_are_refused() -> None:

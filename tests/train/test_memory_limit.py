@@ -83,26 +83,6 @@ def make_plan(policy: tuple[RematPolicy, ...] | None) -> Plan:
     return Plan(option, "cpux1", **numbers, seconds=1.0, compiled_for=None, policy=policy)
 
 
-@pytest.mark.parametrize("limit", [0, -1, True, "x", "16 quarks", 1.5])
-def test_bad_limits_are_refused(limit: Any) -> None:
-    with pytest.raises(ValueError, match=r"memory_limit: got .*; expected an amount of memory"):
-        fit(make_model(), small_graph(), memory_limit=limit)
-
-
-def test_what_cannot_take_a_policy_is_refused() -> None:
-    with pytest.raises(ValueError, match="A SmallNet has no policies"):
-        fit(SmallNet(), small_graph(), memory_limit=1000)
-    plan = make_plan((RematPolicy(),) * 4)
-    with pytest.raises(ValueError, match="model is a SmallNet, which has none"):
-        fit(SmallNet(), small_graph(), plan=plan)
-    with pytest.raises(ValueError, match="leave out memory_limit, or leave out plan"):
-        fit(make_model(), small_graph(), plan=plan, memory_limit="1GB")
-    with pytest.raises(ValueError, match="leave out measure_every and repartition"):
-        fit(make_model(), small_graph(), memory_limit="1GB", repartition="auto")
-    with pytest.raises(ValueError, match="4 entries for 2 layers"):
-        fit(make_model(num_layers=2), small_graph(), plan=plan)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("jax_plugins") is None,

@@ -13,8 +13,8 @@ import pytest
 
 from jaxgraph.train import fit
 from jaxgraph.train.epoch import programs_of
-from jaxgraph.train.optimizers import comparable
-from jaxgraph.train.state import _fresh
+from jaxgraph.train.fit_state import _fresh
+from jaxgraph.train.identity import comparable
 from tests.times import compilations
 from tests.train.small_model import SmallNet, on_devices, small_graph
 

@@ -1,21 +1,30 @@
-"""One step: its gradient against a dense reference, its compilation with and without data."""
+"""One step: its compilation with and without data, and its state."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
-from jaxgraph import Graph
 from jaxgraph.analysis import traffic
-from jaxgraph.parallel import make_mesh, place
+from jaxgraph.nn import GCN
+from jaxgraph.parallel import ShardedGraph, make_mesh, place
 from jaxgraph.parallel.placement import AbstractSource
-from jaxgraph.train import compile_train_step, initial_state, loss_and_grad
-from jaxgraph.train.objective import split_model
+from jaxgraph.train import (
+    compile_inference,
+    compile_train_step,
+    initial_state,
+    loss_and_grad,
+)
+from jaxgraph.train.aggregates import aggregate_once
+from jaxgraph.train.fit_state import abstract_state
 from tests.tolerance import assert_close
 from tests.train.small_model import (
+    CLASSES,
+    FEATURES,
     SmallNet,
     TableNet,
     memory_of,
@@ -24,66 +33,30 @@ from tests.train.small_model import (
 )
 
 
-def mean_of_neighbours(graph: Graph, self_loops: bool) -> np.ndarray:
-    """Dense float64 [num_nodes, num_nodes]."""
-    adjacency = np.zeros((graph.num_nodes, graph.num_nodes))
-    np.add.at(adjacency, (graph.receivers, graph.senders), 1)
-    if self_loops:
-        adjacency += np.diag(np.diag(adjacency) == 0)
-    return adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1)
-
-
-def dense_loss(graph: Graph, params: Any) -> jax.Array:
-    """SmallNet in inference and the mean cross entropy, on the dense adjacency."""
-    assert graph.nodes is not None and graph.labels is not None and graph.train_mask is not None
-    h = jnp.tanh(graph.nodes @ params["first"]["kernel"][...])
-    h = jnp.asarray(mean_of_neighbours(graph, True), jnp.float32) @ h
-    logits = h @ params["second"]["kernel"][...] + params["second"]["bias"][...]
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.asarray(graph.labels))
-    return losses[np.flatnonzero(graph.train_mask)].mean()
-
-
-@pytest.mark.expensive
-@pytest.mark.parametrize(("parts", "mode"), [(1, "sar"), (3, "domain"), (4, "sar"), (8, "sar")])
-def test_loss_and_gradient_are_those_of_the_dense_graph(parts: int, mode: str) -> None:
-    graph, model = small_graph(), SmallNet()
-    params = split_model(model)[1]
-    expected_loss, expected = jax.value_and_grad(lambda p: dense_loss(graph, p))(params)
-    loss, grads = loss_and_grad(model, on_devices(graph, parts, mode))
-    assert_close(loss, expected_loss, reduction_length=graph.num_nodes)
-    assert jax.tree.structure(grads) == jax.tree.structure(params)
-    for name, (own, reference) in enumerate(
-        zip(jax.tree.leaves(grads), jax.tree.leaves(expected), strict=True)
-    ):
-        assert_close(own, reference, reduction_length=graph.num_nodes, name=str(name))
-
-
 def test_gradient_of_rows_of_nodes_is_in_the_graphs_order() -> None:
-    graph = small_graph()
-    assert graph.labels is not None and graph.train_mask is not None
-    model = TableNet(graph.num_nodes)
-    mix = np.eye(graph.num_nodes) + mean_of_neighbours(graph, False)
-    table = np.asarray(model.table[...], np.float64)
-
-    logits = mix @ table
-    powers = np.exp(logits - logits.max(1, keepdims=True))
-    softmax = powers / powers.sum(1, keepdims=True)
-    residual = (softmax - np.eye(3)[graph.labels]) * graph.train_mask[:, None]
-    expected = mix.T @ residual / graph.train_mask.sum()
-    for parts in (1, 4):
-        _, grads = loss_and_grad(model, on_devices(graph, parts))
-        assert_close(grads["table"][...], expected, reduction_length=graph.num_nodes)
+    graph, model = small_graph(), TableNet(60)
+    alone, apart = (loss_and_grad(model, on_devices(graph, parts))[1] for parts in (1, 4))
+    assert_close(apart["table"][...], alone["table"][...], reduction_length=graph.num_nodes)
 
 
-def test_abstract_and_real_graphs_compile_to_the_same_program() -> None:
-    model, optimizer = SmallNet(dropout=0.5), optax.adam(0.1)
+ADAM, NARROW = optax.adam(0.1), GCN(FEATURES, 4, CLASSES, rngs=nnx.Rngs(0))
+COMPILED: dict[str, Callable[[ShardedGraph], jax.stages.Compiled]] = {
+    "step": lambda graph: compile_train_step(SmallNet(dropout=0.5), graph, ADAM),
+    "step with aggregates": lambda graph: compile_train_step(
+        NARROW, aggregate_once(NARROW, graph), ADAM
+    ),
+    "inference": lambda graph: compile_inference(SmallNet(), graph),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_abstract_and_real_graphs_compile_to_the_same_program(name: str) -> None:
     sharded = on_devices(small_graph(), 4)
     abstract = place(AbstractSource(sharded.manifest), make_mesh(4))
-    real = compile_train_step(model, sharded, optimizer)
-    planned = compile_train_step(model, abstract, optimizer)
+    real, planned = (COMPILED[name](graph) for graph in (sharded, abstract))
     memory, expected = memory_of(planned), memory_of(real)
-    for name in ("temp", "argument", "output", "alias"):
-        field = f"{name}_size_in_bytes"
+    for size in ("temp", "argument", "output", "alias"):
+        field = f"{size}_size_in_bytes"
         assert getattr(memory, field) == getattr(expected, field), field
     assert traffic(planned) == traffic(real)
     assert expected.temp_size_in_bytes > 0
@@ -115,23 +88,26 @@ def test_a_step_hands_the_loss_to_optimizers_that_look_at_it() -> None:
     assert float(state.optimizer_state[1].best_value) == pytest.approx(float(loss))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"labels": None, "train_mask": None, "val_mask": None, "test_mask": None}, "no labels"),
-        ({"train_mask": None}, "no train_mask, so there is nothing to learn from"),
-    ],
-)
-def test_a_graph_that_cannot_be_learned_from_is_refused(
-    change: dict[str, Any], message: str
-) -> None:
-    sharded = on_devices(small_graph(**change), 2)
-    with pytest.raises(ValueError, match=message):
-        compile_train_step(SmallNet(), sharded, optax.sgd(0.1))
-    with pytest.raises(ValueError, match=message):
-        loss_and_grad(SmallNet(), sharded)
+OPTIMIZERS = {
+    "sgd": optax.sgd(0.1),
+    "adam": optax.adam(0.1),
+    "adafactor": optax.adafactor(0.1, min_dim_size_to_factor=2),
+    "clipped": optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1)),
+    "lookahead": optax.contrib.schedule_free_adamw(0.1),
+}
 
 
-def test_too_few_outputs_are_refused_before_compilation() -> None:
-    with pytest.raises(ValueError, match="the model has 2 outputs, but the graph has 3 classes"):
-        compile_train_step(SmallNet(outputs=2), on_devices(small_graph(), 2), optax.sgd(0.1))
+def described(tree: Any) -> list[tuple[Any, ...]]:
+    return [(leaf.shape, leaf.dtype, leaf.sharding) for leaf in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("kind", ["replicated", "rows"])
+def test_the_abstract_state_describes_the_real_one(kind: str, name: str) -> None:
+    model = SmallNet() if kind == "replicated" else TableNet(60)
+    sharded = on_devices(small_graph(), 4)
+    state = initial_state(model, sharded, OPTIMIZERS[name])
+    abstract = abstract_state(model, OPTIMIZERS[name], sharded)
+    assert jax.tree.structure(state) == jax.tree.structure(abstract)
+    assert described(state) == described(abstract)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))

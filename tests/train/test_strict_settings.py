@@ -25,14 +25,8 @@ CASES: dict[str, tuple[str, int, str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-TRACED_LONG = ("XLA on one device", "XLA on two", "domain", "by column")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=[pytest.mark.slow] * (case in TRACED_LONG)) for case in CASES],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_training_under_strict_settings(case: str) -> None:
     name, parts, mode, of_model, of_shard = CASES[case]
     graph = crooked_graph(60)

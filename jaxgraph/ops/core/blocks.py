@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
-
 from jaxgraph.ops.core.choice import choose_stages
-from jaxgraph.ops.core.edges import EdgeGroups
+from jaxgraph.ops.core.edges import AllEdges
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
@@ -18,11 +16,11 @@ Pytree = Any
 
 
 @pytree
-class Block:
+class Block(AllEdges):
     """The edges between the rows of one table of senders and one of receivers (group 0 of `edges`).
 
-    A neighbourhood (`jaxgraph.ops.dispatch.Neighborhood`), and the schedule that reduces all of its
-    messages at once.
+    A neighbourhood (`jaxgraph.ops.core.propagation.Neighborhood`), and the schedule that reduces
+    all of its messages at once.
 
     Attributes:
       edges: the edges.
@@ -31,34 +29,10 @@ class Block:
         carries; None: no such node. The first rows of the senders are then the receivers.
     """
 
-    edges: EdgeGroups
-    node_ids: jax.Array
-    missing_self_loop: jax.Array | None
-
-    @property
-    def sender_rows(self) -> int:
-        """Rows of the table of senders, padding included."""
-        return self.edges.by_sender.position.shape[0]
-
-    @property
-    def receiver_rows(self) -> int:
-        """Rows of the table of receivers, padding included."""
-        return self.node_ids.shape[0]
-
-    @property
-    def edge_slots(self) -> int:
-        """Slots of an array with one row per edge, padding included."""
-        return self.edges.by_receiver.neighbors.shape[0]
-
-    @property
-    def implementation(self) -> str:
-        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
-        return self.edges.implementation
-
     def propagate(
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
     ) -> Pytree:
-        """See `jaxgraph.ops.dispatch.Neighborhood`."""
+        """See `jaxgraph.ops.core.propagation.Neighborhood`."""
         return propagate_by(self.with_loops(self_loops), message, reducer, inputs)
 
     def pull_sum(
@@ -69,7 +43,7 @@ class Block:
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        """See `jaxgraph.ops.dispatch.Neighborhood`."""
+        """See `jaxgraph.ops.core.propagation.Neighborhood`."""
         block = self.with_loops(False)
         return pull_once(block, message, reducer, inputs, gradient, wanted)
 

@@ -1,4 +1,4 @@
-"""The choice of an implementation for devices, and of the stages that reduce messages.
+"""The choice of the stages that reduce messages.
 
 A reduction and its pull each choose, and choose the same: the choice depends only on the
 implementation that the edges were placed for, the message, the reducer and the types. XLA reduces
@@ -7,83 +7,20 @@ every message that no kernel supports.
 
 from __future__ import annotations
 
-import difflib
-import functools
-import logging
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.kernel_stages import KernelStages
+from jaxgraph.ops.core.message_kernels import message_stages
 from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.program_messages import program_stages
+from jaxgraph.ops.core.reducers import Reducer, Softmax
 from jaxgraph.ops.core.stages import Stages
-from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.cpu.messages import cpu_stages
-
-PREFERENCE = ("mosaic_gpu", "cpu", "xla")
-"""The names of implementations, in the order in which they are tried."""
-
-logger = logging.getLogger(__name__)
-
-GPU_PLATFORMS = ("gpu", "cuda")
-"""Names that devices give the platform of the GPU kernels."""
-
-
-def usable_implementation(name: str | None, device: Any) -> str:
-    """Chooses the kernels that reduce messages on devices like one.
-
-    Unless named, the GPU kernels are chosen only on chips that they were made for, and where their
-    self-check has passed. Otherwise XLA is chosen, and one logged line says why.
-    """
-    if name is None and device.platform in GPU_PLATFORMS:
-        # A local import: it loads a compiler for GPUs.
-        from jaxgraph.ops.mosaic_gpu.trust import distrust
-
-        if reason := distrust(device):
-            _warn_once(reason)
-        return "xla" if reason else "mosaic_gpu"
-    if name is None:
-        return next(each for each in PREFERENCE if not unusable(each, device.platform))
-    check_name("implementation", name, PREFERENCE)
-    if reason := unusable(name, device.platform):
-        raise NotImplementedError(
-            f"implementation {name!r} {reason}; implementation=None chooses a usable one"
-        )
-    return name
-
-
-def unusable(name: str, platform: str) -> str:
-    """Says why an implementation cannot run."""
-    if name == "mosaic_gpu":
-        on_gpu = platform in GPU_PLATFORMS
-        return "" if on_gpu else f"runs on gpu, and the devices are {platform}"
-    if name == "cpu":
-        return missing() if platform == "cpu" else f"runs on cpu, and the devices are {platform}"
-    return ""
-
-
-def default_platform() -> str:
-    """The platform of JAX's default device."""
-    device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return getattr(device, "platform", device) or jax.default_backend()
-
-
-def check_name(argument: str, name: Any, names: Iterable[str]) -> None:
-    """Raises `ValueError` with the nearest of `names` if `name` is not one of them."""
-    names = tuple(names)
-    if name in names:
-        return
-    near = difflib.get_close_matches(str(name).lower(), names, n=1)
-    advice = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{argument} is {name!r}; expected one of {', '.join(names)}{advice}")
-
-
-@functools.cache
-def _warn_once(reason: str) -> None:
-    logger.warning("XLA replaces the GPU kernels: mosaic_gpu %s", reason)
+from jaxgraph.ops.cpu import attention_messages as cpu_attention
+from jaxgraph.ops.cpu import calls as cpu_calls
 
 
 def choose_stages(
@@ -109,9 +46,19 @@ def has_kernel(implementation: str, message: MessageFn, reducer: Reducer, inputs
 
 def _kernel(implementation: str, plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The stages that an implementation has a kernel for, or None."""
-    if implementation == "mosaic_gpu":
-        # A local import: it loads a compiler for GPUs.
-        from jaxgraph.ops.mosaic_gpu.messages import gpu_stages
+    if implementation == "xla":
+        return None
+    calls, attention_stages = _kernels(implementation)
+    if isinstance(plain.reducer, Softmax):
+        return attention_stages(plain, inputs)
+    return message_stages(calls, plain, inputs) or program_stages(calls, plain, inputs)
 
-        return gpu_stages(plain, inputs)
-    return cpu_stages(plain, inputs) if implementation == "cpu" else None
+
+def _kernels(implementation: str) -> tuple[Any, Callable[[Stages, Inputs], KernelStages | None]]:
+    """The module of an implementation's kernels, and its stages of attention."""
+    if implementation == "cpu":
+        return cpu_calls, cpu_attention.attention_stages
+    # A local import: it loads a compiler for GPUs.
+    from jaxgraph.ops.mosaic_gpu import attention_messages, calls
+
+    return calls, attention_messages.attention_stages

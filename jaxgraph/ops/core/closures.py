@@ -1,10 +1,4 @@
-"""Turns the values that a message function closes over into its arguments.
-
-A message runs inside loops whose trip counts differ between devices, where no collective may run.
-The gradient of a parameter that is the same on all devices ends in one, at the point where the
-parameter meets values that differ between devices. `hoist` traces the function once and splits it
-there: what depends on closed-over values alone is computed once, outside the loops, and enters the
-rest as an argument that differs between devices. Its gradient is then summed over the mesh once.
+"""Traces of message functions, evaluated with values that may differ between devices.
 
 JAX types every value by whether it differs between devices ("varies"), and demands equal types of
 the carries of a loop and of the branches of `cond`. A program that was traced with other types is
@@ -13,8 +7,6 @@ evaluated with values that all vary; its loops and branches are retraced for the
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,33 +20,12 @@ from jaxgraph.ops.core.edges import match_variation, varying_axes
 Pytree = Any
 
 
-def hoist(
-    function: Callable[..., Pytree], *examples: Pytree
-) -> tuple[Callable[..., Pytree], tuple[jax.Array, ...]]:
-    """Splits a function into one without closed-over arrays and the values it needs instead."""
-
-    def split(closed: Any, shape: Pytree) -> Any:
-        structure = jax.tree.structure(shape)
-        found = _Split(examples)
-        program = found.run(closed.jaxpr, dict(enumerate(closed.consts)), {})
-        params = tuple(found.params)
-
-        def converted(params: tuple[jax.Array, ...], *arguments: Pytree) -> Pytree:
-            return jax.tree.unflatten(structure, program(params, jax.tree.leaves(arguments)))
-
-        # A difference that JAX does not accept shows here, not in a gradient.
-        jax.eval_shape(converted, params, *examples)
-        return converted, params
-
-    return _traced(function, examples, split)
-
-
 def trace_message(function: Callable[..., Pytree], *examples: Pytree) -> tuple[Any, Pytree]:
     """Traces a function of values that differ between devices; those it closes over need not."""
-    return _traced(function, examples, lambda closed, shape: (closed, shape))
+    return use_trace(function, examples, lambda closed, shape: (closed, shape))
 
 
-def _traced(function: Callable, examples: Pytree, use: Callable[[Any, Pytree], Any]) -> Any:
+def use_trace(function: Callable, examples: Pytree, use: Callable[[Any, Pytree], Any]) -> Any:
     """Uses a function's jaxpr and the shapes of its result."""
     with _variation_explained():
         try:
@@ -105,84 +76,17 @@ _WITH_BODY = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Param:
-    """A value known before the loops, as a position among the parameters."""
-
-    index: int
-
-
-class _Split:
-    """Evaluates the known part of a jaxpr now, and makes a program of the rest."""
-
-    def __init__(self, like: Pytree) -> None:
-        self._like = like
-        self.params: list[jax.Array] = []
-
-    def _param(self, value: Any) -> _Param:
-        self.params.append(match_variation(value, self._like))
-        return _Param(len(self.params) - 1)
-
-    def run(self, jaxpr: Any, consts: dict[int, Any], inputs: dict[int, Any]) -> Callable:
-        """The program of a jaxpr whose constants, and inputs of the given positions, are known."""
-        known: dict[Any, Any] = {jaxpr.constvars[i]: value for i, value in consts.items()}
-        known |= {jaxpr.invars[i]: value for i, value in inputs.items()}
-        unknown = [var for i, var in enumerate(jaxpr.invars) if i not in inputs]
-        steps: list[tuple[Callable, list[Any], list[Any]]] = []
-        for equation in jaxpr.eqns:
-            self._visit(equation, known, steps)
-        outputs = [self._operand(var, known, jaxpr.outvars) for var in jaxpr.outvars]
-
-        def program(params: tuple[jax.Array, ...], arguments: list[Any]) -> list[Any]:
-            env = dict(zip(unknown, arguments, strict=True))
-            for apply, operands, results in steps:
-                values = apply(params, [_read(env, params, operand) for operand in operands])
-                env |= dict(zip(results, values, strict=True))
-            return [_read(env, params, operand) for operand in outputs]
-
-        return program
-
-    def _operand(self, var: Any, known: dict[Any, Any], _: Any) -> Any:
-        if isinstance(var, core.Literal):
-            return var
-        return self._param(known[var]) if var in known else var
-
-    def _visit(self, equation: Any, known: dict[Any, Any], steps: list[Any]) -> None:
-        is_known = [isinstance(v, core.Literal) or v in known for v in equation.invars]
-        some_closed = any(not isinstance(v, core.Literal) and v in known for v in equation.invars)
-        name = equation.primitive.name
-        if all(is_known) and some_closed:
-            values = [v.val if isinstance(v, core.Literal) else known[v] for v in equation.invars]
-            known |= dict(zip(equation.outvars, evaluate(equation, values), strict=True))
-        elif some_closed and name in CALLS:
-            inner = equation.params[CALLS[name]]
-            inputs = {
-                i: v.val if isinstance(v, core.Literal) else known[v]
-                for i, v in enumerate(equation.invars)
-                if is_known[i]
-            }
-            program = self.run(inner.jaxpr, dict(enumerate(inner.consts)), inputs)
-            rest = [v for i, v in enumerate(equation.invars) if not is_known[i]]
-            steps.append((program, rest, equation.outvars))
-        else:
-            operands = [self._operand(v, known, None) for v in equation.invars]
-            apply = functools.partial(evaluate, equation)
-            steps.append((lambda _, values: apply(values), operands, equation.outvars))
-
-
-def _read(env: dict[Any, Any], params: tuple[jax.Array, ...], operand: Any) -> Any:
-    if isinstance(operand, _Param):
-        return params[operand.index]
-    return operand.val if isinstance(operand, core.Literal) else env[operand]
-
-
 def _run(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
     """Evaluates a jaxpr with values whose variation may differ from that of its trace."""
     env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arguments), strict=True))
+
+    def read(variables: Sequence[Any]) -> list[Any]:
+        return [v.val if isinstance(v, core.Literal) else env[v] for v in variables]
+
     for equation in jaxpr.eqns:
-        values = [_read(env, (), v) for v in equation.invars]
-        env |= dict(zip(equation.outvars, evaluate(equation, values), strict=True))
-    return [_read(env, (), v) for v in jaxpr.outvars]
+        results = evaluate(equation, read(equation.invars))
+        env |= dict(zip(equation.outvars, results, strict=True))
+    return read(jaxpr.outvars)
 
 
 def evaluate(equation: Any, values: list[Any]) -> list[Any]:

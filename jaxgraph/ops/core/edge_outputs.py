@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,14 @@ from jaxgraph.ops.core.messages import (
     message_shapes,
 )
 from jaxgraph.ops.core.precision import to_accumulation
-from jaxgraph.ops.core.propagation import Static, cotangents, primal_values, wanted_gradients
+from jaxgraph.ops.core.propagation import (
+    Neighborhood,
+    Static,
+    cotangents,
+    primal_values,
+    wanted_gradients,
+)
 from jaxgraph.ops.core.reducers import Sum
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.dispatch import Neighborhood
 
 Pytree = Any
 

@@ -469,3 +469,37 @@ class EdgeGroup:
             return edges.sender_ids
         rows = entry_at(edges.sender_ptr, self.group) + jnp.arange(num_rows, dtype=jnp.int32)
         return edges.sender_ids.at[rows].get(mode="clip")
+
+
+@pytree
+class AllEdges:
+    """The data of a block: all edges between one table of senders and one of receivers."""
+
+    edges: EdgeGroups
+    node_ids: jax.Array
+    missing_self_loop: jax.Array | None
+
+    @property
+    def sender_rows(self) -> int:
+        """Rows of the table of senders, padding included."""
+        return self.edges.by_sender.position.shape[0]
+
+    @property
+    def receiver_rows(self) -> int:
+        """Rows of the table of receivers, padding included."""
+        return self.node_ids.shape[0]
+
+    @property
+    def edge_slots(self) -> int:
+        """Slots of an array with one row per edge, padding included."""
+        return self.edges.by_receiver.neighbors.shape[0]
+
+    @property
+    def implementation(self) -> str:
+        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        return self.edges.implementation
+
+    @property
+    def as_group(self) -> EdgeGroup:
+        """The same edges, as one group."""
+        return EdgeGroup(self.edges, 0, self.missing_self_loop)

@@ -22,18 +22,44 @@ from jaxgraph.ops.core.message_programs import inner_jaxprs
 
 Pytree = Any
 LOADS = ("row", "neighbor", "parameter", "edge", "constant")
-OPERATIONS = (
-    *LOADS,
-    *("add", "sub", "mul", "div", "max", "min", "neg", "abs", "sign", "exp", "log", "tanh"),
-    *("logistic", "sqrt", "gt", "ge", "lt", "le", "eq", "ne", "select_n"),
-)
-"""The operations of a program; the CPU kernel numbers them in this order (`kernels.h`)."""
 MOST_REGISTERS, MOST_SUMS = 32, 8
 _RESHAPES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims")
 _SAME = (
     *("copy", "copy_p", "stop_gradient", "pvary", "pcast", "reshard"),
     "optimization_barrier",
 )
+
+
+def _truth(compare: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    return lambda a, b: jnp.where(compare(a, b), 1.0, 0.0)
+
+
+_APPLY: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "neg": lambda a: -a,
+    "abs": jnp.abs,
+    "sign": lambda a: jnp.where(a > 0, 1.0, jnp.where(a < 0, -1.0, a)),
+    "exp": jnp.exp,
+    "log": jnp.log,
+    "tanh": jnp.tanh,
+    "logistic": lambda a: 1.0 / (1.0 + jnp.exp(-a)),
+    "sqrt": jnp.sqrt,
+    "gt": _truth(lambda a, b: a > b),
+    "ge": _truth(lambda a, b: a >= b),
+    "lt": _truth(lambda a, b: a < b),
+    "le": _truth(lambda a, b: a <= b),
+    "eq": _truth(lambda a, b: a == b),
+    "ne": _truth(lambda a, b: a != b),
+    "select_n": lambda when, no, yes: jnp.where(when != 0, yes, no),
+}
+
+OPERATIONS = (*LOADS, *_APPLY)
+"""The operations of a program; the CPU kernel numbers them in this order (`kernels.h`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,35 +131,6 @@ class RegisterProgram:
             else:
                 registers[each.to] = _APPLY[name](*(registers[i] for i in operands))
         return [registers[i] for i in self.sums]
-
-
-def _truth(compare: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    return lambda a, b: jnp.where(compare(a, b), 1.0, 0.0)
-
-
-_APPLY: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "max": jnp.maximum,
-    "min": jnp.minimum,
-    "neg": lambda a: -a,
-    "abs": jnp.abs,
-    "sign": lambda a: jnp.where(a > 0, 1.0, jnp.where(a < 0, -1.0, a)),
-    "exp": jnp.exp,
-    "log": jnp.log,
-    "tanh": jnp.tanh,
-    "logistic": lambda a: 1.0 / (1.0 + jnp.exp(-a)),
-    "sqrt": jnp.sqrt,
-    "gt": _truth(lambda a, b: a > b),
-    "ge": _truth(lambda a, b: a >= b),
-    "lt": _truth(lambda a, b: a < b),
-    "le": _truth(lambda a, b: a <= b),
-    "eq": _truth(lambda a, b: a == b),
-    "ne": _truth(lambda a, b: a != b),
-    "select_n": lambda when, no, yes: jnp.where(when != 0, yes, no),
-}
 
 
 class _UnsupportedError(Exception):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
-from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups, match_variation
+from jaxgraph.ops.core.edges import AllEdges, EdgeGroup, EdgeGroups, match_variation
 from jaxgraph.ops.core.messages import Inputs, Wanted, floating_leaves, start_after
 from jaxgraph.ops.core.running import Places, Pulled, zero_gradients
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.core.stored import when_ready
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.core.blocks import Block
 
 Pytree = Any
 
@@ -23,8 +20,9 @@ Pytree = Any
 class KernelStages(Stages):
     """Base of stages that kernels compute: a subclass folds a group of edges, and pulls through it.
 
-    Both continue from an earlier result in place. A subclass whose states and adjoints have their
-    own form overrides `finish` and `adjoint` too.
+    Both continue from an earlier result in place, which has no messages of nodes to themselves
+    still to come. A subclass whose states and adjoints have their own form overrides `finish` and
+    `adjoint` too.
     """
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
@@ -37,8 +35,8 @@ class KernelStages(Stages):
         """Gradients of the floating inputs, as lists."""
         raise NotImplementedError
 
-    def fold(self, block: Block, inputs: Inputs) -> Pytree:
-        return self.fold_over(all_edges(block), inputs, None, block.receiver_rows)
+    def fold(self, block: AllEdges, inputs: Inputs) -> Pytree:
+        return self.fold_over(block.as_group, inputs, None, block.receiver_rows)
 
     def fold_group(
         self,
@@ -54,11 +52,11 @@ class KernelStages(Stages):
         state = self.fold_over(over, inputs, state, rows)
         return state, state
 
-    def pull(self, block: Block, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
+    def pull(self, block: AllEdges, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
         grads = start_after(zero_gradients(inputs), when_ready(adjoint))
         grads = match_variation(grads, (block.edges, inputs, adjoint, self.reducer))
         nothing = Inputs([], [], [], [])
-        pulled = self.pull_over(all_edges(block), inputs, adjoint, wanted, nothing)
+        pulled = self.pull_over(block.as_group, inputs, adjoint, wanted, nothing)
         return Inputs(*(new or old for new, old in zip(pulled.parts, grads.parts, strict=True)))
 
     def pull_group(
@@ -84,11 +82,6 @@ class KernelStages(Stages):
                 answer = _rounded(getattr(pulled, side), getattr(inputs, side))
             pulled = dataclasses.replace(pulled, **{side: getattr(gradients, side)})
         return Pulled(pulled, answer, (answer, pulled.sender, pulled.receiver))
-
-
-def all_edges(block: Block) -> EdgeGroup:
-    """The edges of a block, as one group."""
-    return EdgeGroup(block.edges, 0, block.missing_self_loop)
 
 
 def _group_after(group: jax.Array | int, after: jax.Array | None) -> jax.Array | int:

@@ -1,28 +1,26 @@
 """Reductions of the library's own messages by the kernels of one implementation.
 
 `calls` is the module with these kernels as functions of arrays: `jaxgraph.ops.cpu.calls`, or
-`jaxgraph.ops.mosaic_gpu.calls`, which has `neighbor_mean`, `edge_sums` and `edge_total` too.
+`jaxgraph.ops.mosaic_gpu.calls`, which has `neighbor_mean`, `edge_sums` and `edge_total` too. A
+message is recognised by comparing it with the library's own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.core.edge_outputs import EdgeOutputs
-from jaxgraph.ops.core.edges import EdgeGroup, match_variation
-from jaxgraph.ops.core.kernel_stages import KernelStages, all_edges
+from jaxgraph.ops.core.edges import AllEdges, EdgeGroup, match_variation
+from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.message_functions import sum_message, sum_of_ends, weighted_message
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.reducers import Extremum, Mean, Sum
 from jaxgraph.ops.core.stages import Stages
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.core.blocks import Block
 
 Pytree = Any
 
@@ -36,7 +34,7 @@ def message_stages(calls: Any, plain: Stages, inputs: Inputs) -> KernelStages | 
     return kind and kind(**vars(plain), calls=calls)
 
 
-def _kind(calls: Any, plain: Stages, inputs: Inputs) -> type[_CallStages] | None:
+def _kind(calls: Any, plain: Stages, inputs: Inputs) -> type[CallStages] | None:
     message, reducer = plain.message, plain.reducer
     if isinstance(message, EdgeOutputs):
         types = {leaf.dtype for leaf in jax.tree.leaves(inputs.receiver)}
@@ -66,13 +64,13 @@ def _continued(before: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Arr
 
 
 @dataclasses.dataclass(frozen=True)
-class _CallStages(KernelStages):
+class CallStages(KernelStages):
     """Base of the stages that the kernels of `calls` compute."""
 
     calls: Any
 
 
-class _Sums(_CallStages):
+class _Sums(CallStages):
     """y_i = sum_e w_e x_j, with the weights of `weighted_message`, or w = 1.
 
     With weights no self-loop is added: it would have no weight.
@@ -152,9 +150,9 @@ class _Means(_Sums):
 class _FusedMeans(_Means):
     """The mean, divided inside the kernel; the pull divides inside the kernel too."""
 
-    def reduce(self, block: Block, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
+    def reduce(self, block: AllEdges, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
         rows, weights = block.edges.by_receiver.position.shape[0], self._weights(inputs)
-        return self.calls.neighbor_mean(all_edges(block), inputs.sender, rows, weights=weights)
+        return self.calls.neighbor_mean(block.as_group, inputs.sender, rows, weights=weights)
 
     def finish(self, state: Pytree, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
         outputs, count = Mean().finish(state, inputs.sender)
@@ -186,7 +184,7 @@ class _FusedMeans(_Means):
         return dataclasses.replace(before, sender=[total])
 
 
-class _Extrema(_CallStages):
+class _Extrema(CallStages):
     """y_i = max_j x_j, or min."""
 
     reducer: Extremum
@@ -215,7 +213,7 @@ class _Extrema(_CallStages):
         return dataclasses.replace(before, sender=[total])
 
 
-class _EndSums(_CallStages):
+class _EndSums(CallStages):
     """y_e = s_j + r_i of every edge, and the sums of their gradients by both ends.
 
     Only the pull exists: `EdgeOutputs` are never reduced.

@@ -137,22 +137,6 @@ def evaluate_message(message: MessageFn, inputs: Inputs) -> Pytree:
     return match_variation(message(*inputs.parts), inputs)
 
 
-def per_edge(
-    edges: EdgeGroups, group: jax.Array | int, reducer: Reducer, chunk: EdgeChunk
-) -> jax.Array | None:
-    """The data of a reducer for each edge of a chunk, such as a dropout mask, or None."""
-    receivers, senders = chunk.receivers, chunk.senders
-    if edges.receiver_ptr is not None:
-        receivers = receivers + entry_at(edges.receiver_ptr, group)
-    if edges.sender_ptr is not None:
-        senders = senders + entry_at(edges.sender_ptr, group)
-    known = edges.repetition
-    repetition = 0 if known is None else take_rows(known, chunk.edge_ids)
-    return reducer.per_edge(
-        take_rows(edges.receiver_ids, receivers), take_rows(edges.sender_ids, senders), repetition
-    )
-
-
 def chunk_examples(inputs: Inputs, chunk: int) -> Inputs:
     """Zeros of the shapes of the inputs of `chunk` edges, varying over the inputs' mesh axes."""
 
@@ -168,29 +152,6 @@ def message_shapes(message: MessageFn, inputs: Inputs, chunk: int) -> Pytree:
     return jax.eval_shape(partial(evaluate_message, message), chunk_examples(inputs, chunk))
 
 
-def reduce_messages(
-    edges: EdgeGroups,
-    group: jax.Array | int,
-    message: MessageFn,
-    reducer: Reducer,
-    inputs: Inputs,
-    after: jax.Array | None = None,
-) -> Pytree:
-    """Reduces the messages of one group of edges at their receivers."""
-    shapes = message_shapes(message, inputs, edges.chunk)
-    table = reducer.empty(shapes, edges.receiver_capacity)
-    table = start_after(table, when_ready(inputs) if after is None else after)
-    empty = reducer.empty(shapes, edges.rows_at_once)
-    table, empty = match_variation((table, empty), (edges, inputs, reducer))
-
-    def visit(chunk: EdgeChunk, state: Pytree, carry: Pytree) -> tuple[Pytree, Pytree]:
-        messages = evaluate_message(message, at_edges(inputs, chunk))
-        lifted = reducer.lift(messages, chunk.mask, per_edge(edges, group, reducer, chunk))
-        return reducer.fold(state, by_row(lifted, edges.rows_at_once)), carry
-
-    return visit_rows(edges, "receiver", group, visit, reducer.merge, empty, table, ())[0]
-
-
 def start_after(tree: Pytree, after: jax.Array) -> Pytree:
     """`tree` plus 0, computed only after `after` is known (see `when_ready`)."""
     return jax.tree.map(lambda leaf: leaf + after.astype(leaf.dtype), tree)
@@ -203,76 +164,114 @@ def merge_rows(reducer: Reducer, state: Pytree, first: jax.Array, addend: Pytree
     return jax.tree.map(lambda leaf, part: with_rows_from(leaf, first, part), state, new)
 
 
-def pull_messages(
-    edges: EdgeGroups,
-    side: str,
-    group: jax.Array | int,
-    message: MessageFn,
-    reducer: Reducer,
-    inputs: Inputs,
-    adjoint: Pytree,
-    *,
-    want_params: bool = False,
-    after: jax.Array | None = None,
-) -> Pullback:
-    """Pulls the gradient of the outputs back to the rows at one end of a group of edges."""
-    capacity = edges.receiver_capacity if side == "receiver" else edges.sender_capacity
-    wanted = floating_leaves(inputs.receiver if side == "receiver" else inputs.sender)
-    table = _zero_rows(wanted, capacity)
-    params = zero_totals(inputs.params) if want_params else []
-    table, params = start_after((table, params), when_ready(adjoint) if after is None else after)
-    empty = _zero_rows(wanted, edges.rows_at_once)
-    likes = (edges, inputs, adjoint, reducer)
-    table, params, empty = match_variation((table, params, empty), likes)
+@dataclasses.dataclass(frozen=True)
+class GroupMessages:
+    """The messages of one group of edges and their reduction, by XLA.
 
-    def visit(
-        chunk: EdgeChunk, rows: list[jax.Array], params: list[jax.Array]
+    Attributes:
+      edges, group: the edges.
+      message, reducer: how messages are made and reduced.
+      inputs: the inputs of the message function.
+    """
+
+    edges: EdgeGroups
+    group: jax.Array | int
+    message: MessageFn
+    reducer: Reducer
+    inputs: Inputs
+
+    def reduce(self, after: jax.Array | None = None) -> Pytree:
+        """Reduces the messages at their receivers."""
+        edges, reducer, inputs = self.edges, self.reducer, self.inputs
+        shapes = message_shapes(self.message, inputs, edges.chunk)
+        table = reducer.empty(shapes, edges.receiver_capacity)
+        table = start_after(table, when_ready(inputs) if after is None else after)
+        empty = reducer.empty(shapes, edges.rows_at_once)
+        table, empty = match_variation((table, empty), (edges, inputs, reducer))
+
+        def visit(chunk: EdgeChunk, state: Pytree, carry: Pytree) -> tuple[Pytree, Pytree]:
+            messages = evaluate_message(self.message, at_edges(inputs, chunk))
+            lifted = reducer.lift(messages, chunk.mask, self._per_edge(chunk))
+            return reducer.fold(state, by_row(lifted, edges.rows_at_once)), carry
+
+        given = (visit, reducer.merge, empty, table, ())
+        return visit_rows(edges, "receiver", self.group, *given)[0]
+
+    def pull(
+        self,
+        side: str,
+        adjoint: Pytree,
+        *,
+        want_params: bool = False,
+        after: jax.Array | None = None,
+    ) -> Pullback:
+        """Pulls the gradient of the outputs back to the rows at one end."""
+        edges, inputs = self.edges, self.inputs
+        capacity = edges.receiver_capacity if side == "receiver" else edges.sender_capacity
+        wanted = floating_leaves(inputs.receiver if side == "receiver" else inputs.sender)
+        table = _zero_rows(wanted, capacity)
+        params = zero_totals(inputs.params) if want_params else []
+        after = when_ready(adjoint) if after is None else after
+        table, params = start_after((table, params), after)
+        empty = _zero_rows(wanted, edges.rows_at_once)
+        likes = (edges, inputs, adjoint, self.reducer)
+        table, params, empty = match_variation((table, params, empty), likes)
+
+        def visit(
+            chunk: EdgeChunk, rows: list[jax.Array], params: list[jax.Array]
+        ) -> tuple[list[jax.Array], list[jax.Array]]:
+            grads = self._pull_chunk(adjoint, chunk)
+            lanes = grads.receiver if side == "receiver" else grads.sender
+            pieces = by_row([to_accumulation(leaf) for leaf in lanes], edges.rows_at_once)
+            return Sum().fold(rows, pieces), _sum_lists(params, grads.params) if params else []
+
+        table, params = visit_rows(edges, side, self.group, visit, _sum_lists, empty, table, params)
+        # Rounded once rows are done, so that rows of 16 bits travel to other parts as such.
+        rows = [leaf.astype(x.dtype) for leaf, x in zip(table, wanted, strict=True)]
+        return Pullback(rows, params)
+
+    def pull_edges(
+        self,
+        adjoint: Pytree,
+        totals: list[jax.Array],
+        *,
+        fresh: bool = False,
+        want_params: bool = False,
+        after: jax.Array | None = None,
     ) -> tuple[list[jax.Array], list[jax.Array]]:
-        grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
-        lanes = grads.receiver if side == "receiver" else grads.sender
-        pieces = by_row([to_accumulation(leaf) for leaf in lanes], edges.rows_at_once)
-        return Sum().fold(rows, pieces), _sum_lists(params, grads.params) if params else []
+        """Pulls the gradient of the outputs back to the edges."""
+        params = zero_totals(self.inputs.params) if want_params else []
+        params = start_after(params, when_ready(adjoint) if after is None else after)
+        start = match_variation((totals, params), (self.edges, self.inputs, adjoint, self.reducer))
 
-    table, params = visit_rows(edges, side, group, visit, _sum_lists, empty, table, params)
-    # Rounded once rows are done, so that rows of 16 bits travel to other parts as such.
-    rows = [leaf.astype(x.dtype) for leaf, x in zip(table, wanted, strict=True)]
-    return Pullback(rows, params)
+        def visit(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
+            totals, params = carry
+            grads = self._pull_chunk(adjoint, chunk)
+            # Masked: the row that fills a lane without an edge may hold NaN, and 0 times NaN is
+            # NaN.
+            parts = [masked(chunk.mask, part, 0.0) for part in grads.edge]
+            put = _write_rows if fresh else add_rows
+            totals = [put(t, first, part) for t, part in zip(totals, parts, strict=True)]
+            return totals, _sum_lists(params, grads.params) if params else []
 
+        return visit_slots(self.edges, self.group, visit, start)
 
-def pull_edges(
-    edges: EdgeGroups,
-    group: jax.Array | int,
-    message: MessageFn,
-    reducer: Reducer,
-    inputs: Inputs,
-    adjoint: Pytree,
-    totals: list[jax.Array],
-    *,
-    fresh: bool = False,
-    want_params: bool = False,
-    after: jax.Array | None = None,
-) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Pulls the gradient of the outputs back to the edges of a group."""
-    params = zero_totals(inputs.params) if want_params else []
-    params = start_after(params, when_ready(adjoint) if after is None else after)
-    start = match_variation((totals, params), (edges, inputs, adjoint, reducer))
+    def _pull_chunk(self, adjoint: Pytree, chunk: EdgeChunk) -> Inputs:
+        keep, rows = self._per_edge(chunk), chunk.at_end("receiver", adjoint)
+        given = at_edges(self.inputs, chunk)
+        return pull_chunk(self.message, self.reducer, given, rows, keep, chunk.mask)
 
-    def visit(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
-        totals, params = carry
-        grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
-        # Masked: the row that fills a lane without an edge may hold NaN, and 0 times NaN is NaN.
-        parts = [masked(chunk.mask, part, 0.0) for part in grads.edge]
-        put = _write_rows if fresh else add_rows
-        totals = [put(t, first, part) for t, part in zip(totals, parts, strict=True)]
-        return totals, _sum_lists(params, grads.params) if params else []
-
-    return visit_slots(edges, group, visit, start)
-
-
-def _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk: EdgeChunk) -> Inputs:
-    keep = per_edge(edges, group, reducer, chunk)
-    rows = chunk.at_end("receiver", adjoint)
-    return pull_chunk(message, reducer, at_edges(inputs, chunk), rows, keep, chunk.mask)
+    def _per_edge(self, chunk: EdgeChunk) -> jax.Array | None:
+        """The data of the reducer for each edge of a chunk, such as a dropout mask, or None."""
+        edges, receivers, senders = self.edges, chunk.receivers, chunk.senders
+        if edges.receiver_ptr is not None:
+            receivers = receivers + entry_at(edges.receiver_ptr, self.group)
+        if edges.sender_ptr is not None:
+            senders = senders + entry_at(edges.sender_ptr, self.group)
+        known = edges.repetition
+        repetition = 0 if known is None else take_rows(known, chunk.edge_ids)
+        ids = take_rows(edges.receiver_ids, receivers), take_rows(edges.sender_ids, senders)
+        return self.reducer.per_edge(*ids, repetition)
 
 
 def _sum_lists(*lists: list[jax.Array]) -> list[jax.Array]:

@@ -6,29 +6,26 @@ The gradient is made of the same kernel: the pullback of an element-wise functio
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.core.edge_outputs import EdgeOutputs
-from jaxgraph.ops.core.edges import EdgeGroup, match_variation
+from jaxgraph.ops.core.edges import AllEdges, EdgeGroup, match_variation
 from jaxgraph.ops.core.elementwise import Load, RegisterProgram, compiled
 from jaxgraph.ops.core.kernel_stages import KernelStages
+from jaxgraph.ops.core.message_kernels import CallStages
 from jaxgraph.ops.core.messages import (
+    GroupMessages,
     Inputs,
     Wanted,
     chunk_examples,
     evaluate_message,
     message_shapes,
-    pull_edges,
 )
 from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.ops.core.stages import Stages
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.core.blocks import Block
 
 Pytree = Any
 _PARTS = ("params", "sender", "receiver", "edge")
@@ -58,20 +55,7 @@ class ProgramTables:
     edges_before: list[jax.Array]
 
 
-RunProgram = Callable[
-    [EdgeGroup, str, RegisterProgram, ProgramTables], tuple[list[jax.Array], list[jax.Array]]
-]
-"""`(over, side, program, tables)` to the sums [rows, columns], and the dots [slots]."""
-
-
-def program_stages(
-    run: RunProgram,
-    plain: Stages,
-    inputs: Inputs,
-    *,
-    has_dots: bool = True,
-    lacks: frozenset[str] = frozenset(),
-) -> KernelStages | None:
+def program_stages(calls: Any, plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The kernel for element-wise messages that are summed."""
     if type(plain.reducer) is not Sum or isinstance(plain.message, EdgeOutputs):
         return None
@@ -81,12 +65,12 @@ def program_stages(
         return None
     if any(leaf.size != plain.chunk * columns or leaf.dtype != dtype for leaf in shapes):
         return None
-    if not has_dots and dtype != jnp.float32:
+    if dtype not in calls.KERNEL_TYPES:
         return None
-    found = _ProgramStages(plain.message, plain.reducer, plain.chunk, run, has_dots, columns, dtype)
-    sides, wanted = ("sender", "receiver"), dataclasses.replace(_ALL, edge=has_dots)
+    found = _ProgramStages(**vars(plain), calls=calls, columns=columns, dtype=dtype)
+    sides, wanted = ("sender", "receiver"), dataclasses.replace(_ALL, edge=calls.SUMS_BY_EDGE)
     programs = [found.forward(inputs), *(found.pulled(side, inputs, wanted) for side in sides)]
-    can_run = all(each is not None and not lacks & each.operations for each in programs)
+    can_run = all(each is not None and not calls.LACKS & each.operations for each in programs)
     return found if can_run else None
 
 
@@ -108,26 +92,22 @@ def _fit(inputs: Inputs, columns: int, dtype: Any) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _ProgramStages(KernelStages):
+class _ProgramStages(CallStages):
     """y_i = sum_{e: j -> i} f(params, s_j, r_i, x_e), f element-wise.
 
     Attributes:
-      run: runs a program.
-      has_dots: whether it sums by edge, too.
       columns, dtype: numbers of a row of a message, and their type.
     """
 
-    run: RunProgram
-    has_dots: bool
     columns: int
     dtype: Any
 
-    def fold(self, block: Block, inputs: Inputs) -> Pytree:
+    def fold(self, block: AllEdges, inputs: Inputs) -> Pytree:
         # Messages of nodes to themselves are not the kernel's.
         plain = block.missing_self_loop is not None
         return Stages.fold(self, block, inputs) if plain else super().fold(block, inputs)
 
-    def pull(self, block: Block, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
+    def pull(self, block: AllEdges, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
         plain = block.missing_self_loop is not None
         pull = Stages.pull if plain else KernelStages.pull
         return pull(self, block, inputs, adjoint, wanted)
@@ -137,7 +117,7 @@ class _ProgramStages(KernelStages):
         assert program is not None
         running = [] if before is None else self._rows(before)
         tables = self._tables("receiver", inputs, (), num_rows, running)
-        sums, _ = self.run(over, "receiver", program, tables)
+        sums, _ = self.calls.run_program(over, "receiver", program, tables)
         leaves, structure = jax.tree.flatten(message_shapes(self.message, inputs, self.chunk))
         return structure.unflatten(_shaped(sums, leaves))
 
@@ -151,15 +131,15 @@ class _ProgramStages(KernelStages):
             rows = len(jax.tree.leaves(inputs.sender)[0])
             running = self._rows(before.sender)
             tables = self._tables("sender", inputs, adjoint, rows, running)
-            sums, _ = self.run(over, "sender", program, tables)
+            sums, _ = self.calls.run_program(over, "sender", program, tables)
             of_sender = _shaped(sums, jax.tree.leaves(inputs.sender))
             gradients = dataclasses.replace(gradients, sender=of_sender)
-        if wanted.edge and not self.has_dots:
+        if wanted.edge and not self.calls.SUMS_BY_EDGE:
             wanted = dataclasses.replace(wanted, edge=False)
             totals = before.edge or [jnp.zeros_like(x) for x in jax.tree.leaves(inputs.edge)]
             totals = match_variation(totals, (over.edges, inputs, adjoint))
-            given = (self.message, self.reducer, inputs, adjoint, totals)
-            of_edges, _ = pull_edges(over.edges, over.group, *given)
+            messages = GroupMessages(over.edges, over.group, self.message, self.reducer, inputs)
+            of_edges, _ = messages.pull_edges(adjoint, totals)
             gradients = dataclasses.replace(gradients, edge=of_edges)
         if wanted.receiver or wanted.edge or wanted.params:
             found = self._pulled_to_receivers(over, inputs, adjoint, wanted, before)
@@ -177,7 +157,7 @@ class _ProgramStages(KernelStages):
         if wanted.edge:
             edges_before = [each.reshape(-1) for each in before.edge]
             tables = dataclasses.replace(tables, edges_before=edges_before)
-        sums, dots = self.run(over, "receiver", program, tables)
+        sums, dots = self.calls.run_program(over, "receiver", program, tables)
         leaves = {part: jax.tree.leaves(getattr(inputs, part)) for part in _PARTS}
         count = len(leaves["receiver"]) if wanted.receiver else 0
         found: dict[str, list[jax.Array]] = {}

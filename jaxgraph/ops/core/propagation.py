@@ -35,6 +35,50 @@ _MESSAGES = 16
 """The number of message functions whose traced programs are cached."""
 
 
+class Neighborhood(Protocol):
+    """The neighbourhood of an op: a shard under `jaxgraph.parallel.spmd`, or a block of edges."""
+
+    @property
+    def sender_rows(self) -> int:
+        """Rows of the table of senders, padding included."""
+        ...
+
+    @property
+    def receiver_rows(self) -> int:
+        """Rows of the table of receivers, padding included."""
+        ...
+
+    @property
+    def edge_slots(self) -> int:
+        """Slots of an array with one row per edge, padding included."""
+        ...
+
+    @property
+    def implementation(self) -> str:
+        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        ...
+
+    def propagate(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
+    ) -> Pytree:
+        """Reduces messages at their receivers.
+
+        y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
+        """
+        ...
+
+    def pull_sum(
+        self,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        """Pulls a gradient back through a sum of messages, for ops that state their derivative."""
+        ...
+
+
 class Schedule(Protocol):
     """The messages to reduce, and their order: a pytree of the edges that it needs."""
 

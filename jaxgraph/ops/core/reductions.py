@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.core.choice import check_name
+from jaxgraph.ops.core.implementations import check_name
 from jaxgraph.ops.core.input_classes import extremum_of
 from jaxgraph.ops.core.messages import Inputs, MessageFn, message_shapes
 from jaxgraph.ops.core.reducers import Extremum, Mean, Reducer, Softmax, Sum

@@ -30,7 +30,7 @@ pages for memory that XLA allocates anew in every call. Below, XLA's own code is
 
 def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
     """y = x W"""
-    return _map_rows(implementation, x, kernel) if implementation == "cpu" else x @ kernel
+    return _map_rows(implementation, False, x, kernel) if implementation == "cpu" else x @ kernel
 
 
 def map_rows_once(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
@@ -51,18 +51,13 @@ def _is_large(x: jax.Array, columns: int) -> bool:
     return is_faster and len(x) * columns * x.dtype.itemsize >= _LARGE
 
 
-def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
-    """y = x W with few columns; XLA fuses the gradient of x with the sum that it is added to."""
-    return _map_rows_to_few(implementation, x, kernel)
-
-
 def map_rows_twice(
     x: jax.Array, kernel: jax.Array, other: jax.Array, implementation: str
 ) -> tuple[jax.Array, jax.Array]:
-    """y = x W and z = x V; V may have few columns, as in `map_rows_to_few`."""
+    """y = x W and z = x V; V may have few columns: XLA then fuses its term of the gradient."""
     if implementation == "cpu" and x.dtype in KERNEL_TYPES:
         return _map_rows_twice(x, kernel, other)
-    return map_rows(x, kernel, implementation), map_rows_to_few(x, other, implementation)
+    return map_rows(x, kernel, implementation), _map_rows(implementation, True, x, other)
 
 
 def kernel_gradient(x: jax.Array, gradient: jax.Array, implementation: str) -> jax.Array:
@@ -72,33 +67,26 @@ def kernel_gradient(x: jax.Array, gradient: jax.Array, implementation: str) -> j
     return x.T @ gradient
 
 
-@functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
-def _map_rows(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
+@functools.partial(custom_vjp, nondiff_argnums=(0, 1), loops=False)
+def _map_rows(implementation: str, is_added: bool, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """y = x W; `is_added`: whether the gradient of x is added to another."""
     return _product(implementation, x, kernel)
 
 
-@functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
-def _map_rows_to_few(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    return _product(implementation, x, kernel)
-
-
-def _forward(implementation: str, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Any]:
+def _forward(
+    implementation: str, is_added: bool, x: jax.Array, kernel: jax.Array
+) -> tuple[jax.Array, Any]:
     return _product(implementation, x, kernel), (x, kernel)
 
 
 def _backward(
-    implementation: str, residuals: Any, gradient: jax.Array
+    implementation: str, is_added: bool, residuals: Any, gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, kernel = residuals
-    of_x = _product(implementation, gradient, kernel.T)
-    return of_x, kernel_gradient(x, gradient, implementation)
-
-
-def _backward_of_few(
-    implementation: str, residuals: Any, gradient: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    x, kernel = residuals
-    of_x = _addend(implementation, gradient, kernel)
+    if is_added:
+        of_x = _addend(implementation, gradient, kernel)
+    else:
+        of_x = _product(implementation, gradient, kernel.T)
     return of_x, kernel_gradient(x, gradient, implementation)
 
 
@@ -139,5 +127,4 @@ def _backward_twice(
 
 
 _map_rows.defvjp(_forward, _backward)
-_map_rows_to_few.defvjp(_forward, _backward_of_few)
 _map_rows_twice.defvjp(_forward_twice, _backward_twice)

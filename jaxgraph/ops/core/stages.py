@@ -9,32 +9,26 @@ compiled alone.
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.core.edges import EdgeGroups, match_variation
+from jaxgraph.ops.core.edges import AllEdges, EdgeGroups, match_variation
 from jaxgraph.ops.core.messages import (
+    GroupMessages,
     Inputs,
     MessageFn,
     Pullback,
     Wanted,
     message_shapes,
-    pull_edges,
-    pull_messages,
-    reduce_messages,
     start_after,
 )
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import take_rows, with_rows_from
 from jaxgraph.ops.core.running import Places, Pulled, add_at, merge_at, zero_gradients
-from jaxgraph.ops.core.self_messages import pull_self_messages, reduce_self_messages
+from jaxgraph.ops.core.self_messages import OwnMessages
 from jaxgraph.ops.core.stored import when_ready
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.core.blocks import Block
 
 Pytree = Any
 
@@ -55,23 +49,21 @@ class Stages:
     reducer: Reducer
     chunk: int
 
-    def reduce(self, block: Block, inputs: Inputs) -> tuple[Pytree, Pytree]:
+    def reduce(self, block: AllEdges, inputs: Inputs) -> tuple[Pytree, Pytree]:
         """`finish` of `fold`, where a block has all edges."""
         return self.finish(self.fold(block, inputs), inputs)
 
-    def fold(self, block: Block, inputs: Inputs) -> Pytree:
+    def fold(self, block: AllEdges, inputs: Inputs) -> Pytree:
         """The state [receiver rows, ...] after all messages of a block."""
         edges, missing, reducer = block.edges, block.missing_self_loop, self.reducer
         position = edges.by_receiver.position
         empty = reducer.empty(message_shapes(self.message, inputs, self.chunk), block.receiver_rows)
         if missing is None:
-            compact = reduce_messages(edges, 0, self.message, reducer, inputs)
+            compact = self._of_group(edges, 0, inputs).reduce()
             return _spread(compact, position, empty)
         state = start_after(empty, when_ready(inputs))
         state = match_variation(state, (edges, inputs, reducer))
-        state = reduce_self_messages(
-            block.node_ids, missing, self.chunk, self.message, reducer, inputs, state
-        )
+        state = self._of_nodes(block, missing, inputs).fold(state)
         return self.fold_group(edges, 0, inputs, state, position, when_ready(state))[0]
 
     def fold_group(
@@ -84,7 +76,7 @@ class Stages:
         after: jax.Array | None,
     ) -> tuple[Pytree, Pytree]:
         """The state after the messages of one more group."""
-        compact = reduce_messages(edges, group, self.message, self.reducer, inputs, after)
+        compact = self._of_group(edges, group, inputs).reduce(after)
         return merge_at(self.reducer, state, compact, position), compact
 
     def finish(self, state: Pytree, inputs: Inputs) -> tuple[Pytree, Pytree]:
@@ -95,16 +87,14 @@ class Stages:
         """The arrays of the receivers that a pull reads."""
         return self.reducer.adjoint(outputs, kept, gradient)
 
-    def pull(self, block: Block, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
+    def pull(self, block: AllEdges, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
         """Gradients, as lists, of the floating inputs of the messages of a block."""
         edges, missing = block.edges, block.missing_self_loop
         after = when_ready(adjoint)
         grads = start_after(zero_gradients(inputs), after)
         grads = match_variation(grads, (edges, inputs, adjoint, self.reducer))
         if missing is not None:
-            own = pull_self_messages(
-                block.node_ids, missing, self.chunk, self.message, self.reducer, inputs, adjoint
-            )
+            own = self._of_nodes(block, missing, inputs).pull(adjoint)
             sender = _with_first_rows(grads.sender, own.sender)
             grads = Inputs(own.params, sender, own.receiver, grads.edge)
             after = when_ready(own.sender)
@@ -126,29 +116,33 @@ class Stages:
         fresh: bool = False,
     ) -> Pulled:
         """The running gradients with those of one more group."""
-        # The arguments of all three passes.
-        given: dict[str, Any] = {"message": self.message, "reducer": self.reducer}
-        given |= {"inputs": inputs, "adjoint": adjoint}
-        pull = partial(pull_messages, edges, group=group, **given)
+        messages = self._of_group(edges, group, inputs)
         answer, done = None, Pullback([], [])
         want_params = wanted.params
         if wanted.receiver:
-            done = pull("receiver", want_params=want_params, after=after)
+            done = messages.pull("receiver", adjoint, want_params=want_params, after=after)
             want_params, after = False, when_ready((done.rows, done.params))
             answer, rows = _answer_or_totals(gradients.receiver, done.rows, places.receiver)
             gradients = _added(gradients, done.params, receiver=rows)
         if wanted.edge:
-            totals, options = gradients.edge, {"want_params": want_params, "after": after}
-            options["fresh"] = fresh
-            edge, params = pull_edges(edges, group=group, totals=totals, **given, **options)
+            edge, params = messages.pull_edges(
+                adjoint, gradients.edge, fresh=fresh, want_params=want_params, after=after
+            )
             want_params, after = False, when_ready((edge, params))
             gradients = _added(gradients, params, edge=edge)
         if wanted.by_sender:
-            done = pull("sender", want_params=want_params, after=after)
+            done = messages.pull("sender", adjoint, want_params=want_params, after=after)
             sent, rows = _answer_or_totals(gradients.sender, done.rows, places.sender)
             answer = answer if sent is None else sent
             gradients = _added(gradients, done.params, sender=rows)
         return Pulled(gradients, answer, done.rows)
+
+    def _of_group(self, edges: EdgeGroups, group: jax.Array | int, inputs: Inputs) -> GroupMessages:
+        return GroupMessages(edges, group, self.message, self.reducer, inputs)
+
+    def _of_nodes(self, block: AllEdges, missing: jax.Array, inputs: Inputs) -> OwnMessages:
+        given = (self.chunk, self.message, self.reducer, inputs)
+        return OwnMessages(block.node_ids, missing, *given)
 
 
 def _spread(compact: Pytree, position: jax.Array, otherwise: Pytree) -> Pytree:

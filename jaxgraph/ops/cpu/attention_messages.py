@@ -9,20 +9,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.attention import GAT, GATV2, Attention, AttentionStages, is_attention
 from jaxgraph.ops.core.edges import EdgeGroup
 from jaxgraph.ops.core.kernel_stages import KernelStages
-from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
+from jaxgraph.ops.core.message_functions import GatV2Message
 from jaxgraph.ops.core.messages import Inputs, Wanted
-from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.cpu.attention_passes import (
-    DOT,
-    GAT,
-    GATV2,
     MOST_HEADS,
-    Attention,
     State,
     attention_state,
     edge_sum,
@@ -43,14 +39,13 @@ def attention_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
         return None
     if not isinstance(reducer, Softmax) or reducer.heads > MOST_HEADS:
         return None
-    is_known = isinstance(message, GatMessage | DotMessage) or (
-        isinstance(message, GatV2Message) and inputs.params.dtype in types
-    )
+    is_known = is_attention(message)
+    if isinstance(message, GatV2Message):
+        is_known = inputs.params.dtype in types
     return _AttentionStages(**vars(plain)) if is_known else None
 
 
-@dataclasses.dataclass(frozen=True)
-class _AttentionStages(KernelStages):
+class _AttentionStages(AttentionStages):
     """Messages of logits and values, reduced by a softmax.
 
     With g the gradient of the output, p the probabilities, d the dropout of attention and
@@ -63,18 +58,11 @@ class _AttentionStages(KernelStages):
              dq_i = scale sum_j de_ij k_j
     """
 
-    reducer: Softmax
-
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
-        return attention_state(over, self._attention(inputs), before)
+        return attention_state(over, self.attention(inputs), before)
 
     def finish(self, state: State, inputs: Inputs) -> tuple[jax.Array, Pytree]:
-        return finished(state, self._attention(inputs))
-
-    def adjoint(
-        self, outputs: jax.Array, kept: Pytree, gradient: jax.Array
-    ) -> tuple[jax.Array, ...]:
-        return self.reducer.undivided_adjoint(outputs, kept, gradient)
+        return finished(state, self.attention(inputs))
 
     def pull_over(
         self,
@@ -84,21 +72,19 @@ class _AttentionStages(KernelStages):
         wanted: Wanted,
         before: Inputs,
     ) -> Inputs:
-        check_start(over, *before.params, *before.sender, *before.receiver)
-        attention = self._attention(inputs)
+        attention = self.attention(inputs)
         of_senders = before.sender or [None] * len(jax.tree.leaves(inputs.sender))
         (receiver,) = before.receiver or [None]
         by_receiver = wanted.receiver or wanted.params
         two = len(of_senders) > 1 and wanted.sender
         # The kernel's order is values first. GATv2's rows are both: one gradient is the sum.
-        ordered = of_senders[::-1] if attention.kind == DOT else of_senders
+        ordered = self.values_first(of_senders)
         starts = (ordered[0], ordered[1] if two else None)
         flags = (wanted.sender, two, by_receiver)
         *sums, per_edge, per_self = sender_gradients(over, attention, adjoint, flags, starts)
         found = before
         if wanted.sender:
-            sums = sums[: len(of_senders)]
-            sums = sums[::-1] if attention.kind == DOT else sums
+            sums = self.values_first(sums[: len(of_senders)])
             found = dataclasses.replace(found, sender=sums)
         if not by_receiver:
             return found
@@ -114,21 +100,6 @@ class _AttentionStages(KernelStages):
         else:
             of_receiver = _query_gradient(over, attention, per_edge, per_self, receiver)
         return dataclasses.replace(found, receiver=[of_receiver]) if wanted.receiver else found
-
-    def _attention(self, inputs: Inputs) -> Attention:
-        message, sender, receiver = self.message, inputs.sender, inputs.receiver
-        if isinstance(message, GatV2Message):
-            vector = inputs.params.astype(accumulation_dtype(sender.dtype))
-            given = (sender, receiver, vector, sender)
-            return Attention(GATV2, message.negative_slope, *given, self.reducer)
-        if isinstance(message, GatMessage):
-            values, logits = sender
-            logits, receiver = to_accumulation(logits), to_accumulation(receiver)
-            given = (logits, receiver, None, values)
-            return Attention(GAT, message.negative_slope, *given, self.reducer)
-        assert isinstance(message, DotMessage)
-        keys, values = sender
-        return Attention(DOT, message.scale, keys, receiver, None, values, self.reducer)
 
 
 def _query_gradient(

@@ -7,7 +7,6 @@ these at receivers. No other array has the size of the edges.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,48 +14,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.ops.core.attention import DOT, GAT, GATV2, Attention
 from jaxgraph.ops.core.edges import EdgeGroup
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.randomness import keep_threshold
 from jaxgraph.ops.core.reducers import Softmax, kept_of_softmax
-from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, optional
 
 MOST_HEADS = 64
 """The most heads that the kernels support."""
 
-GAT, GATV2, DOT = np.int64(0), np.int64(1), np.int64(2)
-"""Kinds of logits, by the numbers of the kernels."""
+_KINDS = {GAT: np.int64(0), GATV2: np.int64(1), DOT: np.int64(2)}
+"""The numbers of the kinds of logits in the kernels."""
 
 State = tuple[jax.Array, jax.Array, jax.Array]
 
 
-@dataclasses.dataclass(frozen=True)
-class Attention:
-    """The inputs from which attention is computed.
-
-    Attributes:
-      kind: the kind of the logits.
-      parameter: the slope or scale of the logits.
-      sender, receiver: the inputs of the logits from both ends: for GAT [rows, heads] in the
-        accumulation type of the values, else [rows, heads, features] in the type of the values.
-      vector: for GATv2 [heads, features] in the accumulation type, else None.
-      values: [senders, heads, features], float32, bfloat16 or float64.
-      reducer: the softmax, with the seed and rate of its dropout.
-    """
-
-    kind: np.int64
-    parameter: float
-    sender: jax.Array
-    receiver: jax.Array
-    vector: jax.Array | None
-    values: jax.Array
-    reducer: Softmax
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The type in which values are accumulated."""
-        return accumulation_dtype(self.values.dtype)
+def _dtype(attention: Attention) -> np.dtype:
+    """The type in which values are accumulated."""
+    return accumulation_dtype(attention.values.dtype)
 
 
 def attention_state(over: EdgeGroup, attention: Attention, before: State | None) -> State:
@@ -65,8 +41,7 @@ def attention_state(over: EdgeGroup, attention: Attention, before: State | None)
     After the last group it holds the outputs, without one more pass over all rows.
     """
     parts = before or (None, None, None)
-    check_start(over, *parts)
-    dtype, rows = attention.dtype, attention.receiver.shape[0]
+    dtype, rows = _dtype(attention), attention.receiver.shape[0]
     arrays = (
         attention.receiver,
         attention.sender,
@@ -106,7 +81,7 @@ def sender_gradients(
 ) -> tuple[jax.Array | None, jax.Array | None, jax.Array, jax.Array]:
     """The sums of gradients at senders, and the gradient of each edge for its receiver."""
     starts = [part if want else None for part, want in zip(before, wanted[:2], strict=True)]
-    dtype, values, heads = attention.dtype, attention.values, attention.values.shape[1]
+    dtype, values, heads = _dtype(attention), attention.values, attention.values.shape[1]
     receiver, packed, gradient = _receiver_rows(attention, adjoint)
     arrays = (
         attention.sender,
@@ -147,7 +122,7 @@ def _receiver_rows(
     # Numbers that are read together are stored together.
     if attention.kind == GAT:
         heads.insert(0, attention.receiver)
-    packed = jnp.concatenate([part.astype(attention.dtype) for part in heads], 1)
+    packed = jnp.concatenate([part.astype(_dtype(attention)) for part in heads], 1)
     receiver = packed if attention.kind == GAT else attention.receiver
     return receiver, packed, gradient.astype(attention.values.dtype)
 
@@ -160,7 +135,7 @@ def hidden_gradient(
     before: Sequence[jax.Array | None],
 ) -> tuple[jax.Array, jax.Array]:
     """The gradients of GATv2's receivers and of its vector."""
-    dtype, vector = attention.dtype, optional(attention.vector, attention.dtype)
+    dtype, vector = _dtype(attention), optional(attention.vector, _dtype(attention))
     arrays = (
         attention.receiver,
         attention.sender,
@@ -218,7 +193,7 @@ def _dropout_arrays(over: EdgeGroup, reducer: Softmax) -> tuple[jax.Array, ...]:
 def _attributes(attention: Attention) -> dict[str, Any]:
     rate = attention.reducer.rate
     return {
-        "kind": attention.kind,
+        "kind": _KINDS[attention.kind],
         "parameter": np.float64(attention.parameter),
         "threshold": np.int64(keep_threshold(rate)),
         "scale": np.float64(1.0 / (1.0 - rate)),

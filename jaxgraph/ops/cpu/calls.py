@@ -21,11 +21,14 @@ from jaxgraph.ops.core.elementwise import LOADS, OPERATIONS, RegisterProgram
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.program_messages import ProgramTables
 from jaxgraph.ops.core.rows import take_rows
-from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, call_on_arrays, optional
 
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float64)))
 """The dtypes that the kernels support."""
+LACKS: frozenset[str] = frozenset()
+"""Operations that programs cannot have here."""
+SUMS_BY_EDGE = True
+"""Whether programs also sum columns by edge."""
 
 
 def neighbor_sum(
@@ -38,7 +41,6 @@ def neighbor_sum(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """y_i = sum_{e: j -> i} w_e x_j, added to `before`."""
-    check_start(over, before)
     heads = 1 if weights is None or weights.ndim == 1 else weights.shape[1]
     if weights is not None:
         x, weights = _of_one_type(x, weights)
@@ -82,7 +84,6 @@ def neighbor_extremum(
 ) -> tuple[jax.Array, jax.Array]:
     """The state of `core.reducers.Extremum` after all messages m_ij = x_j of a group."""
     state = before or (None, None)
-    check_start(over, *state)
     dtype, shape = accumulation_dtype(x.dtype), (num_rows, *x.shape[1:])
     arrays = (x, _own_rows(over, num_rows), *(optional(part, dtype) for part in state))
     best, count = call_kernel(
@@ -105,7 +106,6 @@ def winner_gradient(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """dx_j = sum_{e: j -> i} g_i where x_j won at i, added to `before`."""
-    check_start(over, before)
     dtype, num_rows = accumulation_dtype(x.dtype), x.shape[0]
     arrays = (x, _own_rows(over, num_rows), *adjoint, optional(before, dtype))
     return call_kernel("jaxgraph_winner", over, "sender", arrays, [(x.shape, dtype)], {0: 4})[0]

@@ -10,43 +10,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.attention import GATV2, Attention
 from jaxgraph.ops.core.edges import EdgeGroup
-from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
-from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.randomness import keep_threshold
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.mosaic_gpu.calls import has_every_row, match_operands, row_schedule
 from pallas_kernels import attention as kernels
-from pallas_kernels.attention import Attention
 from pallas_kernels.attention_dropout import Dropout, spread_seed
 from pallas_kernels.attention_gradient import Edges, Gradients, make_adjoint
 from pallas_kernels.attention_gradient import attention_gradients as kernel_gradients
-from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
+from pallas_kernels.attention_logits import Logits
 
 State = tuple[jax.Array, jax.Array, jax.Array]
 
 
-def message_logits(message: MessageFn) -> Logits | None:
-    """The logits of a message, or None where no kernel supports them."""
-    if isinstance(message, GatMessage):
-        return Logits(GAT, message.negative_slope)
-    if isinstance(message, GatV2Message):
-        return Logits(GATV2, message.negative_slope)
-    return Logits(DOT, message.scale) if isinstance(message, DotMessage) else None
-
-
-def values_of(logits: Logits, inputs: Inputs) -> jax.Array:
-    """The values [senders, heads, features] among the inputs."""
-    if logits.kind == GATV2:
-        return inputs.sender
-    return inputs.sender[0 if logits.kind == GAT else 1]
-
-
 def attention_state(
     over: EdgeGroup,
-    logits: Logits,
-    reducer: Softmax,
-    inputs: Inputs,
+    attention: Attention,
     before: State,
     *,
     fresh: bool = False,
@@ -57,7 +37,7 @@ def attention_state(
     if not sums.size or not edges.neighbors.size:
         return before
     operands = (
-        _attention(over, logits, reducer, inputs),
+        _operands(over, attention),
         row_schedule(over, "receiver"),
         edges.neighbors,
         (peak, total, _table(sums)),
@@ -68,17 +48,16 @@ def attention_state(
 
 def attention_output(
     over: EdgeGroup,
-    logits: Logits,
-    reducer: Softmax,
-    inputs: Inputs,
+    attention: Attention,
     before: State | None,
 ) -> tuple[jax.Array, Any]:
     """The result of `attention_state` and the reducer's `finish`, in one pass where possible."""
-    edges, values = over.edges.by_receiver, values_of(logits, inputs)
-    rows, shape = inputs.receiver.shape[0], (inputs.receiver.shape[0], *values.shape[1:])
+    edges, values = over.edges.by_receiver, attention.values
+    reducer, receiver = attention.reducer, attention.receiver
+    rows, shape = len(receiver), (len(receiver), *values.shape[1:])
     every = has_every_row(over, "receiver", rows)
     if before is not None and not (every and edges.neighbors.size):
-        state = attention_state(over, logits, reducer, inputs, before)
+        state = attention_state(over, attention, before)
         return reducer.finish(state, (None, values))
     numbers = jnp.zeros((rows, reducer.heads))
     results = (numbers, numbers + 1, _table(jnp.zeros(shape, values.dtype)))
@@ -87,7 +66,7 @@ def attention_output(
     if every:
         results = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in results)
     operands = (
-        _attention(over, logits, reducer, inputs),
+        _operands(over, attention),
         row_schedule(over, "receiver", every=every),
         edges.neighbors,
         results,
@@ -99,9 +78,7 @@ def attention_output(
 
 def attention_gradients(
     over: EdgeGroup,
-    logits: Logits,
-    reducer: Softmax,
-    inputs: Inputs,
+    attention: Attention,
     adjoint: tuple[jax.Array, ...],
     before: Gradients,
     *,
@@ -113,8 +90,8 @@ def attention_gradients(
         return before
     gradient, peak, inner = adjoint[:3]
     inverse = adjoint[3] if len(adjoint) > 3 else jnp.ones_like(peak)
-    attention = _attention(over, logits, reducer, inputs)
-    rows = (values_of(logits, inputs).shape[0], inputs.receiver.shape[0])
+    operands = _operands(over, attention)
+    rows = (len(attention.values), len(attention.receiver))
     every = fresh and all(map(has_every_row, (over, over), ("sender", "receiver"), rows))
     by_sender, by_receiver = (
         Edges(row_schedule(over, name, every=every), side.neighbors, side.edge_ids)
@@ -132,30 +109,23 @@ def attention_gradients(
         receiver=started(before.receiver),
         vector=None if before.vector is None else before.vector.reshape(-1),
     )
-    numbers = make_adjoint(attention, _table(gradient), peak, inverse, inner)
-    operands = match_operands((attention, numbers, by_sender, by_receiver, start))
-    found = kernel_gradients(*operands, fresh=fresh)
+    numbers = make_adjoint(operands, _table(gradient), peak, inverse, inner)
+    given = match_operands((operands, numbers, by_sender, by_receiver, start))
+    found = kernel_gradients(*given, fresh=fresh)
     return jax.tree.map(lambda new, old: new.reshape(old.shape), found, before)
 
 
-def _attention(over: EdgeGroup, logits: Logits, reducer: Softmax, inputs: Inputs) -> Attention:
-    vector = values = None
-    if logits.kind == GAT:
-        values, sender = inputs.sender
-        sender, receiver = (each.astype(jnp.float32) for each in (sender, inputs.receiver))
-    elif logits.kind == DOT:
-        (sender, values), receiver = inputs.sender, inputs.receiver
-    else:
-        sender, receiver = inputs.sender, inputs.receiver
-        vector = inputs.params.astype(jnp.float32).reshape(1, -1)
-    return Attention(
-        sender=_table(sender),
-        receiver=_table(receiver),
-        vector=vector,
-        values=None if values is None else _table(values),
-        dropout=_dropout(over, reducer),
-        heads=reducer.heads,
-        logits=logits,
+def _operands(over: EdgeGroup, attention: Attention) -> kernels.Attention:
+    vector, is_gatv2 = attention.vector, attention.kind == GATV2
+    return kernels.Attention(
+        sender=_table(attention.sender),
+        receiver=_table(attention.receiver),
+        vector=None if vector is None else vector.reshape(1, -1),
+        # GATv2's rows are the values, too.
+        values=None if is_gatv2 else _table(attention.values),
+        dropout=_dropout(over, attention.reducer),
+        heads=attention.reducer.heads,
+        logits=Logits(attention.kind, attention.parameter),
     )
 
 

@@ -2,81 +2,57 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.core.edges import EdgeGroup, match_variation
-from jaxgraph.ops.core.kernel_stages import KernelStages, all_edges
+from jaxgraph.ops.core.attention import AttentionStages, is_attention
+from jaxgraph.ops.core.edges import AllEdges, EdgeGroup, match_variation
+from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.messages import Inputs, Wanted, evaluate_message, pull_chunk
 from jaxgraph.ops.core.precision import to_accumulation
-from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.mosaic_gpu.attention_calls import (
     State,
     attention_gradients,
     attention_output,
     attention_state,
-    message_logits,
-    values_of,
 )
 from jaxgraph.ops.mosaic_gpu.calls import KERNEL_TYPES
 from pallas_kernels.attention_gradient import Gradients
-from pallas_kernels.attention_logits import DOT, GATV2, Logits
-
-if TYPE_CHECKING:
-    from jaxgraph.ops.core.blocks import Block
 
 Pytree = Any
 
 
 def attention_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The GPU kernels for messages of attention."""
-    logits, leaves = message_logits(plain.message), jax.tree.leaves(inputs)
-    if logits is None or any(leaf.dtype not in KERNEL_TYPES or not leaf.size for leaf in leaves):
+    leaves = jax.tree.leaves(inputs)
+    if any(leaf.dtype not in KERNEL_TYPES or not leaf.size for leaf in leaves):
         return None
-    return _AttentionStages(**vars(plain), logits=logits)
+    return _AttentionStages(**vars(plain)) if is_attention(plain.message) else None
 
 
-@dataclasses.dataclass(frozen=True)
-class _AttentionStages(KernelStages):
-    """Messages of logits and values, reduced by a softmax.
-
-    Attributes:
-      logits: equation of the logits.
-    """
-
-    reducer: Softmax
-    logits: Logits
+class _AttentionStages(AttentionStages):
+    """Messages of logits and values, reduced by a softmax."""
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
-        check_start(over, before)
         start = self._self_message_state(over, inputs) if before is None else before
         return attention_state(
             over,
-            self.logits,
-            self.reducer,
-            inputs,
+            self.attention(inputs),
             start,
             fresh=before is None and over.missing is None,
         )
 
-    def reduce(self, block: Block, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        over = all_edges(block)
+    def reduce(self, block: AllEdges, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        over = block.as_group
         start = None if over.missing is None else self._self_message_state(over, inputs)
-        return attention_output(over, self.logits, self.reducer, inputs, start)
+        return attention_output(over, self.attention(inputs), start)
 
     def finish(self, state: State, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        return self.reducer.finish(state, (None, values_of(self.logits, inputs)))
-
-    def adjoint(
-        self, outputs: jax.Array, kept: Pytree, gradient: jax.Array
-    ) -> tuple[jax.Array, ...]:
-        return self.reducer.undivided_adjoint(outputs, kept, gradient)
+        return self.reducer.finish(state, (None, self.attention(inputs).values))
 
     def pull_over(
         self,
@@ -88,7 +64,6 @@ class _AttentionStages(KernelStages):
     ) -> Inputs:
         if not (wanted.params or wanted.sender or wanted.receiver):
             return before
-        check_start(over, *before.params, *before.sender, *before.receiver)
         own = self._self_message_gradients(over, inputs, adjoint)
         start = Inputs(
             before.params or _placed(own.params, inputs.params),
@@ -98,19 +73,16 @@ class _AttentionStages(KernelStages):
         )
         found = attention_gradients(
             over,
-            self.logits,
-            self.reducer,
-            inputs,
+            self.attention(inputs),
             tuple(adjoint),
             self._wanted(start, wanted),
             fresh=over.missing is None and not (before.sender or before.receiver),
         )
-        sums = [found.sender] if self.logits.kind == GATV2 else [found.values, found.sender]
-        if self.logits.kind == DOT:
-            sums.reverse()
+        # Both gradients of GATv2's rows are in one.
+        sums = [each for each in (found.values, found.sender) if each is not None]
         return Inputs(
             [found.vector] if wanted.params else before.params,
-            sums if wanted.sender else before.sender,
+            self.values_first(sums) if wanted.sender else before.sender,
             [found.receiver] if wanted.receiver else before.receiver,
             before.edge,
         )
@@ -118,16 +90,16 @@ class _AttentionStages(KernelStages):
     def _wanted(self, start: Inputs, wanted: Wanted) -> Gradients:
         """The initial values of the wanted gradients, and of those computed with them."""
         receiver = start.receiver[0] if wanted.receiver or wanted.params else None
-        if self.logits.kind == GATV2:
+        if len(start.sender) == 1:
             vector = start.params[0] if wanted.params else None
             return Gradients(None, start.sender[0] if wanted.sender else None, receiver, vector)
-        values, sender = start.sender[:: -1 if self.logits.kind == DOT else 1]
+        values, sender = self.values_first(start.sender)
         return Gradients(values, sender, receiver if wanted.receiver else None, None)
 
     def _self_message_state(self, over: EdgeGroup, inputs: Inputs) -> State:
         """The state after the self-messages."""
         if over.missing is None:
-            heads, features = values_of(self.logits, inputs).shape[1:]
+            heads, features = self.attention(inputs).values.shape[1:]
             rows = inputs.receiver.shape[0]
             peak = jnp.full((rows, heads), -jnp.inf, jnp.float32)
             start = (peak, jnp.zeros_like(peak), jnp.zeros((rows, heads, features), jnp.float32))

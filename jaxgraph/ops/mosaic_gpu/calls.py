@@ -7,6 +7,8 @@ self-message start from that. None is differentiable: ops define derivatives.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +18,6 @@ from jaxgraph.ops.core.edges import EdgeGroup, Orientation, match_variation
 from jaxgraph.ops.core.elementwise import RegisterProgram
 from jaxgraph.ops.core.program_messages import ProgramTables
 from jaxgraph.ops.core.reducers import is_nan
-from jaxgraph.ops.core.self_messages import check_start
 from pallas_kernels import edge_products as products
 from pallas_kernels import edge_program, extremum
 from pallas_kernels import neighbor_sum as sums
@@ -26,6 +27,10 @@ Pytree = Any
 
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float16)))
 """The dtypes that the kernels support."""
+LACKS = frozenset(("sqrt",))
+"""Operations that programs cannot have here: Mosaic GPU of jax 0.10 has no square root."""
+SUMS_BY_EDGE = False
+"""Whether programs also sum columns by edge."""
 
 
 def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
@@ -102,6 +107,33 @@ def match_operands(operands: Pytree) -> Pytree:
     return jax.tree.unflatten(structure, found)
 
 
+def _reduced(
+    kernel: Callable[..., Pytree],
+    over: EdgeGroup,
+    side: str,
+    start: Pytree,
+    operands: Callable[[Rows, Pytree], tuple[Any, ...]],
+    *,
+    fresh: bool,
+    **options: Any,
+) -> Pytree:
+    """The rows at one end after a kernel has reduced their edges, from `start` on.
+
+    `operands` are the kernel's, of its rows and of the tables that it writes; `fresh`: whether
+    `start` is the result of no edges.
+    """
+    first = jax.tree.leaves(start)[0]
+    if not first.size or not over.edges.orientation(side).neighbors.size:
+        return start
+    every = fresh and has_every_row(over, side, len(first))
+    tables = jax.tree.map(_table, start)
+    if every:
+        tables = jax.tree.map(_uninitialized, tables)
+    given = operands(row_schedule(over, side, every=every), tables)
+    found = kernel(*match_operands(given), fresh=fresh, **options)
+    return jax.tree.map(lambda new, old: new.reshape(old.shape), found, start)
+
+
 def neighbor_sum(
     over: EdgeGroup,
     side: str,
@@ -113,22 +145,14 @@ def neighbor_sum(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """y_i = sum_{e: j -> i} w_e s_j x_j, added to `before`."""
-    check_start(over, before)
     shape = (num_rows, *x.shape[1:])
     fresh = before is None and over.missing is None
     start = before if before is not None else _own_start(over, x, shape, scale)
-    orientation = over.edges.orientation(side)
-    if not start.size or not orientation.neighbors.size:
-        return start
-    every = fresh and has_every_row(over, side, num_rows)
-    start = _table(start)
-    operands = (
-        _neighbors(over, side, x, weights, scale),
-        row_schedule(over, side, every=every),
-        _uninitialized(start) if every else start,
-    )
-    total = sums.neighbor_sum(*match_operands(operands), fresh=fresh)
-    return total.reshape(shape)
+
+    def operands(rows: Rows, table: Any) -> tuple[Any, ...]:
+        return _neighbors(over, side, x, weights, scale), rows, table
+
+    return _reduced(sums.neighbor_sum, over, side, start, operands, fresh=fresh)
 
 
 def run_program(
@@ -141,30 +165,22 @@ def run_program(
     shape = (tables.num_rows, program.columns)
     start = tables.before or [jnp.zeros(shape, jnp.float32) for _ in program.sums]
     orientation = over.edges.orientation(side)
-    if not tables.num_rows or not orientation.neighbors.size:
-        return start, []
-    every = not tables.before and has_every_row(over, side, tables.num_rows)
-    operands = (
-        edge_program.Tables(
-            tables.rows,
-            tables.neighbors,
-            tables.edges,
-            [each.reshape(1, -1) for each in tables.parameters],
-            orientation.neighbors,
-            orientation.edge_ids,
-        ),
-        row_schedule(over, side, every=every),
-        [_uninitialized(each) if every else each for each in start],
+    given = edge_program.Tables(
+        tables.rows,
+        tables.neighbors,
+        tables.edges,
+        [each.reshape(1, -1) for each in tables.parameters],
+        orientation.neighbors,
+        orientation.edge_ids,
     )
-    evaluate = program.evaluate
 
     def function(own: Any, others: Any, numbers: Any, parameters: Any) -> list[jax.Array]:
         by_name = {"row": own, "neighbor": others, "edge": numbers, "parameter": parameters}
-        return evaluate(lambda table, index: by_name[table][index])
+        return program.evaluate(lambda table, index: by_name[table][index])
 
-    matched = match_operands(operands)
-    fresh = not tables.before
-    return edge_program.program_sums(function, *matched, fresh=fresh), []
+    kernel = partial(edge_program.program_sums, function)
+    operands = lambda rows, found: (given, rows, found)  # noqa: E731
+    return _reduced(kernel, over, side, start, operands, fresh=not tables.before), []
 
 
 def neighbor_mean(
@@ -240,20 +256,20 @@ def edge_products(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """y_e = <x_i, z_j> for e: j -> i, per head."""
-    orientation, dtype = over.edges.by_receiver, jnp.promote_types(x.dtype, z.dtype)
-    start = before
-    if start is None:
-        start = jnp.zeros((orientation.neighbors.shape[0], heads), dtype)
+    dtype = jnp.promote_types(x.dtype, z.dtype)
+    shape = (over.edges.by_receiver.neighbors.shape[0], heads)
+    start = jnp.zeros(shape, dtype) if before is None else before
+    return _by_edge(products.edge_products, over, x, z, start)
+
+
+def _by_edge(
+    kernel: Callable[..., jax.Array], over: EdgeGroup, x: jax.Array, z: jax.Array, start: jax.Array
+) -> jax.Array:
     if not start.size or not x.size or not z.size:
         return start
-    operands = (
-        _table(x),
-        _table(z),
-        row_schedule(over, "receiver"),
-        orientation.neighbors,
-        start,
-    )
-    return products.edge_products(*match_operands(operands))
+    rows, neighbors = row_schedule(over, "receiver"), over.edges.by_receiver.neighbors
+    operands = (_table(x), _table(z), rows, neighbors, _table(start))
+    return kernel(*match_operands(operands)).reshape(start.shape)
 
 
 def edge_sums(
@@ -264,14 +280,10 @@ def edge_sums(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """y_e = x_i + z_j for e: j -> i."""
-    orientation, dtype = over.edges.by_receiver, jnp.promote_types(x.dtype, z.dtype)
-    shape = (orientation.neighbors.shape[0], *x.shape[1:])
+    dtype = jnp.promote_types(x.dtype, z.dtype)
+    shape = (over.edges.by_receiver.neighbors.shape[0], *x.shape[1:])
     start = jnp.zeros(shape, dtype) if before is None else before
-    if not start.size or not x.size or not z.size:
-        return start
-    rows = row_schedule(over, "receiver")
-    operands = (_table(x), _table(z), rows, orientation.neighbors, _table(start))
-    return products.edge_sums(*match_operands(operands)).reshape(shape)
+    return _by_edge(products.edge_sums, over, x, z, start)
 
 
 def edge_total(
@@ -281,18 +293,12 @@ def edge_total(
     num_rows: int,
 ) -> jax.Array:
     """y_i = sum_e v_e over the edges that enter i, or those that leave it."""
-    orientation, shape = over.edges.orientation(side), (num_rows, *values.shape[1:])
-    start = jnp.zeros(shape, jnp.float32)
-    if not start.size or not values.size:
+    start = jnp.zeros((num_rows, *values.shape[1:]), jnp.float32)
+    if not values.size:
         return start
-    every, start = has_every_row(over, side, num_rows), _table(start)
-    operands = (
-        sums.Neighbors(_table(values), orientation.edge_ids),
-        row_schedule(over, side, every=every),
-        _uninitialized(start) if every else start,
-    )
-    total = sums.neighbor_sum(*match_operands(operands), fresh=True)
-    return total.reshape(shape)
+    neighbors = sums.Neighbors(_table(values), over.edges.orientation(side).edge_ids)
+    operands = lambda rows, table: (neighbors, rows, table)  # noqa: E731
+    return _reduced(sums.neighbor_sum, over, side, start, operands, fresh=True)
 
 
 def neighbor_extremum(
@@ -305,7 +311,6 @@ def neighbor_extremum(
 ) -> tuple[jax.Array, jax.Array]:
     """The state of `core.reducers.Extremum` after all messages m_ij = x_j of a group."""
     shape, worst = (num_rows, *x.shape[1:]), -jnp.inf if maximum else jnp.inf
-    check_start(over, *(before or ()))
     state = before
     if state is None:
         state = (jnp.full(shape, worst), jnp.zeros(shape))
@@ -314,22 +319,12 @@ def neighbor_extremum(
         own = jnp.broadcast_to(_like(over.missing, x), x[:rows].shape)
         heads = (_own(over.missing, x, worst), own.astype(jnp.float32))
         state = tuple(part.at[:rows].set(new) for part, new in zip(state, heads, strict=True))
-    orientation = over.edges.by_receiver
-    if not state[0].size or not orientation.neighbors.size:
-        return state[0], state[1]
+    neighbors = over.edges.by_receiver.neighbors
+    operands = lambda rows, tables: (_table(x), rows, neighbors, tables)  # noqa: E731
     fresh = before is None and over.missing is None
-    every = fresh and has_every_row(over, "receiver", num_rows)
-    start = tuple(map(_table, state))
-    operands = (
-        _table(x),
-        row_schedule(over, "receiver", every=every),
-        orientation.neighbors,
-        tuple(map(_uninitialized, start)) if every else start,
-    )
-    best, count = extremum.neighbor_extremum(
-        *match_operands(operands), maximum=maximum, fresh=fresh
-    )
-    return best.reshape(shape), count.reshape(shape)
+    kernel = extremum.neighbor_extremum
+    best, count = _reduced(kernel, over, "receiver", state, operands, fresh=fresh, maximum=maximum)
+    return best, count
 
 
 def winner_gradient(
@@ -340,7 +335,6 @@ def winner_gradient(
     before: jax.Array | None = None,
 ) -> jax.Array:
     """dx_j = sum_{e: j -> i} g_i where x_j won at i, added to `before`."""
-    check_start(over, before)
     y, gradient = adjoint
     start = jnp.zeros(x.shape, jnp.float32) if before is None else before
     if over.missing is not None:
@@ -348,21 +342,14 @@ def winner_gradient(
         own = (x[:rows] == y[:rows]) | (is_nan(x[:rows]) & is_nan(y[:rows]))
         wins = _like(over.missing, x) & own
         start = start.at[:rows].set(jnp.where(wins, gradient[:rows], 0))
-    orientation = over.edges.by_sender
-    if not start.size or not gradient.size or not orientation.neighbors.size:
+    if not gradient.size:
         return start
-    fresh = before is None and over.missing is None
-    every = fresh and has_every_row(over, "sender", x.shape[0])
-    start = _table(start)
-    operands = (
-        _table(x),
-        row_schedule(over, "sender", every=every),
-        orientation.neighbors,
-        tuple(map(_table, adjoint)),
-        _uninitialized(start) if every else start,
-    )
-    total = extremum.winner_gradient(*match_operands(operands), fresh=fresh)
-    return total.reshape(x.shape)
+    neighbors, fresh = over.edges.by_sender.neighbors, before is None and over.missing is None
+
+    def operands(rows: Rows, table: Any) -> tuple[Any, ...]:
+        return _table(x), rows, neighbors, tuple(map(_table, adjoint)), table
+
+    return _reduced(extremum.winner_gradient, over, "sender", start, operands, fresh=fresh)
 
 
 def _table(x: jax.Array) -> jax.Array:

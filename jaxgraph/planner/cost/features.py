@@ -159,7 +159,6 @@ def part_features(
     References:
         ROC, section 4.1, table 2.
     """
-    features = checked_features(features)
     neighbors, halo = Neighbors(graph), count_halo_pairs(graph, partition)
     columns = [
         weighted_cost({name: 1.0}, neighbors, access).of_parts(partition.assignment, halo)

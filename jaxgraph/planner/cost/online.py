@@ -83,11 +83,6 @@ class OnlineProfile:
         self.compile_seconds = time.perf_counter() - started
 
     @property
-    def layer_names(self) -> list[str]:
-        """The name of every layer that is timed; of layers that are alike, several times."""
-        return [task.name for task in self._tasks]
-
-    @property
     def rounds(self) -> int:
         """The number of windows that every layer and part has had."""
         return self._count // (len(self._tasks) * self._partition.num_parts)
@@ -132,9 +127,9 @@ class OnlineProfile:
         return found
 
     def models(self, earlier: Sequence[Sample] = ()) -> list[CostModel]:
-        """Returns the model of each layer that is timed, learned from all samples."""
+        """Returns the model of each layer that is timed, learned from all samples of its name."""
         by_name = fit_layers([*earlier, *self.samples()])
-        return [by_name[name] for name in self.layer_names]
+        return [by_name[task.name] for task in self._tasks]
 
     @cached_property
     def _kinds(self) -> list[tuple[str, str, str, Access]]:

@@ -1,11 +1,11 @@
-"""Memory schedules by simple rules: no cache, and caches that drop tensors by rank."""
+"""Memory schedules by simple rules: caches that drop tensors by rank."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from jaxgraph.planner.memory.dataflow import Dataflow
-from jaxgraph.planner.memory.schedule import Action, MemorySchedule, Step
+from jaxgraph.planner.memory.schedule import MemorySchedule, Step
 
 
 def check_capacity(dataflow: Dataflow, capacity: int) -> None:
@@ -18,19 +18,6 @@ def check_capacity(dataflow: Dataflow, capacity: int) -> None:
         )
 
 
-def no_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
-    """Has every operation fetch its inputs and save its outputs, as NeuGraph streams them.
-
-    References:
-      Ma et al., "NeuGraph: parallel deep neural network computation on large graphs", 2019.
-    """
-    check_capacity(dataflow, capacity)
-    everything = frozenset(dataflow.bytes)
-    return MemorySchedule.of_steps(
-        dataflow, [Step(operation, everything) for operation in dataflow.operations]
-    )
-
-
 def least_recently_used(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     """Drops the least recently used tensor when an operation needs room."""
     uses = [operation.tensors for operation in dataflow.operations]
@@ -39,42 +26,6 @@ def least_recently_used(dataflow: Dataflow, capacity: int) -> MemorySchedule:
         return max(index for index in range(now) if key in uses[index])
 
     return _evicting(dataflow, capacity, last_use)
-
-
-def write_back_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
-    """Drops the least recently used tensor, and saves it unless the host has it.
-
-    This cache does not know the future: it keeps, and saves, tensors that nothing will read.
-    Arguments as `least_recently_used`.
-    """
-    check_capacity(dataflow, capacity)
-    results = {each.key for each in dataflow.tensors if each.is_result}
-    on_host = {each.key for each in dataflow.tensors if each.on_host}
-    on_device: dict[str, None] = {}  # the least recently used first
-    actions = []
-
-    def save(key: str) -> None:
-        if key not in on_host:
-            actions.append(Action("save", key))
-            on_host.add(key)
-
-    for operation in dataflow.operations:
-        needed = operation.tensors
-        for key in [key for key in on_device if key not in needed]:
-            if dataflow.size(needed | on_device.keys()) <= capacity:
-                break
-            save(key)
-            del on_device[key]
-            actions.append(Action("drop", key))
-        actions += [Action("fetch", key) for key in operation.reads if key not in on_device]
-        actions.append(Action("run", operation.name))
-        for key in (*operation.reads, *operation.writes):
-            on_device.pop(key, None)
-            on_device[key] = None
-    for key in on_device:
-        if key in results:
-            save(key)
-    return MemorySchedule(dataflow, tuple(actions))
 
 
 def furthest_read(dataflow: Dataflow, capacity: int) -> MemorySchedule:

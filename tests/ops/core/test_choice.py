@@ -6,10 +6,9 @@ import dataclasses
 import jax
 import pytest
 
-from jaxgraph.ops import registry
-from jaxgraph.ops.core import choice
-from jaxgraph.ops.core.choice import usable_implementation
-from jaxgraph.ops.mosaic_gpu import trust
+from jaxgraph.ops import registry, usable
+from jaxgraph.ops.core import implementations
+from jaxgraph.ops.usable import usable_implementation
 from pallas_kernels.chips import multiprocessors
 from pallas_kernels.teams import Launch
 
@@ -28,11 +27,11 @@ CPU, HOPPER = Device("cpu"), Device("gpu", "9.0", 114)
 
 
 def test_what_is_missing_is_told_to_those_who_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "missing", lambda: "needs kernels.so")
+    monkeypatch.setattr(implementations, "missing", lambda: "needs kernels.so")
     assert usable_implementation(None, CPU) == "xla"
     with pytest.raises(NotImplementedError, match=r"'cpu' needs kernels.so; implementation=None"):
         usable_implementation("cpu", CPU)
-    monkeypatch.setattr(choice, "missing", lambda: "")
+    monkeypatch.setattr(implementations, "missing", lambda: "")
     assert usable_implementation(None, CPU) == usable_implementation("cpu", CPU) == "cpu"
     assert usable_implementation("xla", CPU) == usable_implementation(None, Device("rocm")) == "xla"
     with pytest.raises(NotImplementedError, match="runs on gpu, and the devices are cpu"):
@@ -46,7 +45,7 @@ def test_what_is_missing_is_told_to_those_who_ask_for_it(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("capability", ["8.0", "8.9", "10.0", "12.0", "gfx942", None])
 def test_gpu_kernels_are_for_the_chips_that_they_were_compiled_for(capability, caplog) -> None:
     device = Device("cuda", capability, device_kind=f"chip {capability}")
-    choice._warn_once.cache_clear()
+    usable._warn_once.cache_clear()
     with caplog.at_level("WARNING"):
         assert [usable_implementation(None, device) for _ in range(3)] == ["xla"] * 3
     (record,) = caplog.records
@@ -69,16 +68,16 @@ def test_gpu_kernels_are_taken_after_a_self_check(outcome, monkeypatch, caplog) 
         return outcome
 
     monkeypatch.setattr(registry, "check", check)
-    monkeypatch.setattr(trust, "unsupported", lambda device: "")
+    monkeypatch.setattr(usable, "unsupported", lambda device: "")
     device = jax.devices()[0]
-    trust._checked_once.cache_clear()
-    choice._warn_once.cache_clear()
+    usable._checked_once.cache_clear()
+    usable._warn_once.cache_clear()
     stands_for_a_gpu = Device("gpu", "9.0")
     monkeypatch.setattr(jax, "local_devices", lambda: [stands_for_a_gpu])
     monkeypatch.setattr(jax, "default_device", lambda _: contextlib.nullcontext(device))
     with caplog.at_level("WARNING"):
         names = {usable_implementation(None, stands_for_a_gpu) for _ in range(3)}
-    trust._checked_once.cache_clear()
+    usable._checked_once.cache_clear()
     assert len(checks) == 1
     if outcome.startswith("ok"):
         assert names == {"mosaic_gpu"} and not caplog.records

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from jaxgraph.ops.core.closures import hoist
 from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.rewriting.hoist import hoist
 from jaxgraph.parallel.mesh import make_mesh
 
 FEATURES = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
@@ -20,32 +20,6 @@ def message(weight, scale):
         return {"mixed": mixed @ weight.T, "chosen": chosen * scale}
 
     return evaluate
-
-
-def test_gradient_of_closed_over_values_equals_direct_differentiation():
-    mesh = make_mesh(2)
-
-    def total(weight, rows, *, hoisted):
-        evaluate = message(weight, 3.0)
-        if hoisted:
-            converted, params = hoist(evaluate, match_variation(jnp.zeros_like(rows), rows))
-            values = converted(params, rows)
-        else:
-            values = evaluate(rows)
-        return jax.lax.psum(sum(jnp.sum(jnp.sin(leaf)) for leaf in values.values()), "graph")
-
-    def gradient(hoisted):
-        mapped = jax.shard_map(
-            lambda w, x: total(w, x, hoisted=hoisted),
-            mesh=mesh,
-            in_specs=(P(), P("graph")),
-            out_specs=P(),
-        )
-        return jax.jit(jax.value_and_grad(mapped))(WEIGHT, jnp.asarray(FEATURES))
-
-    expected, actual = gradient(False), gradient(True)
-    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
-    np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=1e-6)
 
 
 def test_the_loop_body_holds_no_collective():

@@ -1,6 +1,7 @@
 """Second derivatives, maps, and our errors for missing ones, for every op and for models."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,67 +10,45 @@ import numpy as np
 import pytest
 
 from jaxgraph.layers import sage_conv
-from jaxgraph.ops import (
-    aggregate,
-    dot_attention,
-    edge_softmax,
-    gat_attention,
-    gatv2_attention,
-    sddmm,
-)
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.parallel import make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
+from tests.ops.cases import CASES, placed_arrays
 from tests.strategies import SMALL_GRAPHS
 from tests.training import crooked_graph
 
-BLOCK = place_block(SMALL_GRAPHS[3]).block
-ROWS = (BLOCK.sender_rows, 2, 3)
-SLOTS = jnp.asarray(np.random.default_rng(2).standard_normal((BLOCK.edge_slots, 2)), jnp.float32)
-Op = Callable[[Any, jax.Array], jax.Array]
-OPS: dict[str, Op] = {
-    "sum": lambda block, x: aggregate(block, x),
-    "weighted mean": lambda block, x: aggregate(block, x, SLOTS * x[0, 0, 0], "mean"),
-    "max": lambda block, x: aggregate(block, x, None, "max"),
-    "sddmm": lambda block, x: sddmm(block, x, jnp.sin(x)),
-    "sddmm of sums": lambda block, x: sddmm(block, x, jnp.sin(x), "add"),
-    "edge softmax": lambda block, x: edge_softmax(block, SLOTS * x[0, 0, 0]),
-    "gat": lambda block, x: gat_attention(block, x, x[..., 0], x[..., 1]),
-    "gatv2": lambda block, x: gatv2_attention(block, x, jnp.sin(x), x[1]),
-    "dot": lambda block, x: dot_attention(block, x, jnp.sin(x), jnp.cos(x)),
-}
-IN_SHORT = (("sum", "cpu"), ("max", "cpu"), ("sddmm", "cpu"), ("gat", "cpu"), ("sum", "xla"))
-"""The cases that `make test` checks: kernels first."""
+PLACED = place_block(SMALL_GRAPHS[3])
+NAMES = ("sum", "mean", "max", "products", "sums-of-ends", "edge-softmax", "gat", "gatv2", "dot")
+OPS = {case.name: replace(case, ties=False, scale=1.0) for case in CASES if case.name in NAMES}
 
 
 def cases(*ops: str) -> pytest.MarkDecorator:
-    """Ops with each implementation; most of them belong to the matrix."""
+    """Ops with each implementation."""
     made = [
-        pytest.param(
-            op,
-            implementation,
-            marks=([needs_kernels] if implementation == "cpu" else [])
-            + ([] if (op, implementation) in IN_SHORT else [pytest.mark.slow]),
-        )
+        pytest.param(op, name, marks=[needs_kernels] if name == "cpu" else [])
         for op in ops
-        for implementation in ("cpu", "xla")
+        for name in ("cpu", "xla")
     ]
     return pytest.mark.parametrize(("op", "implementation"), made)
 
 
-def case(op: str, implementation: str) -> tuple[Callable[[jax.Array], jax.Array], jax.Array]:
-    """An op as a function of one array, and the array."""
+def case(op: str, implementation: str) -> tuple[Callable[..., jax.Array], list[jax.Array]]:
+    """An op as a function of a list of arrays, and the arrays."""
     # Sums of both ends have no CPU kernel: the graph's own choice falls back to XLA.
-    block = with_implementation(BLOCK, implementation)
-    x = jnp.asarray(np.random.default_rng(0).standard_normal(ROWS), jnp.float32)
-    return lambda x: OPS[op](block, x), x
+    block, given = with_implementation(PLACED.block, implementation), OPS[op]
+    *arrays, _ = placed_arrays(given, PLACED, np.float32)
+    return lambda arrays: given.op(block, *arrays, **given.options), arrays
 
 
-def loss_of(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+def loss_of(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     # Slots and rows of padding hold 0 in every result.
-    return lambda x: jnp.sum(function(x) ** 3)
+    return lambda arrays: jnp.sum(function(arrays) ** 3)
+
+
+def moved(arrays: Any, other: Any, step: float) -> Any:
+    return jax.tree.map(lambda x, v: x + step * v, arrays, other)
 
 
 @pytest.mark.expensive
@@ -77,23 +56,31 @@ def loss_of(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array],
 def test_products_with_a_hessian_are_differences_of_gradients(op: str, implementation: str) -> None:
     function, x = case(op, implementation)
     gradient = jax.jit(jax.grad(loss_of(function)))
-    v = jnp.asarray(np.random.default_rng(1).standard_normal(ROWS), jnp.float32)
+    rng = np.random.default_rng(1)
+    v = [jnp.asarray(rng.standard_normal(each.shape), jnp.float32) for each in x]
     product = jax.jit(lambda x: jax.jvp(gradient, (x,), (v,))[1])(x)
     step = 1e-3
-    above, below = (np.asarray(gradient(x + sign * step * v), np.float64) for sign in (1, -1))
-    expected = (above - below) / (2 * step)
-    np.testing.assert_allclose(product, expected, atol=2e-2 * np.abs(expected).max())
+    ends = zip(gradient(moved(x, v, step)), gradient(moved(x, v, -step)), strict=True)
+    expected = [(np.asarray(a, np.float64) - b) / (2 * step) for a, b in ends]
+    most = max(np.abs(each).max() for each in expected)
+    for found, wanted in zip(product, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=2e-2 * most)
 
 
 @pytest.mark.expensive
-@cases("sum", "max", "sddmm", "gat")
+@cases("sum", "max", "products", "gat")
 def test_a_mapped_op_is_the_op_of_each(op: str, implementation: str) -> None:
     function, x = case(op, implementation)
     gradient = jax.grad(loss_of(function))
-    some = jnp.stack([x, 2 * x, x - 1])
+    each = [x, moved(x, x, 1), moved(x, x, -2)]
+    some = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
     for run in (function, gradient):
-        expected = jnp.stack([run(each) for each in some])
-        np.testing.assert_allclose(jax.vmap(run)(some), expected, rtol=1e-4, atol=1e-4)
+        expected = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(run, each))
+        jax.tree.map(
+            lambda mine, theirs: np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4),
+            jax.vmap(run)(some),
+            expected,
+        )
 
 
 @pytest.mark.expensive
@@ -107,7 +94,7 @@ def test_what_is_not_defined_is_refused_in_our_words(op: str, implementation: st
     with pytest.raises(TypeError, match=forward):
         jax.jit(lambda x: jax.jvp(loss, (x,), (x,)))(x)
     with pytest.raises(TypeError, match=r"reverse mode over reverse mode.*jax\.hessian"):
-        jax.grad(lambda x: jnp.sum(jax.grad(loss)(x) ** 2))(x)
+        jax.grad(lambda x: jnp.sum(jax.grad(loss)(x)[0] ** 2))(x)
 
 
 @pytest.mark.parametrize("parts", [0, 1, 3])

@@ -6,14 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
 from jaxgraph.ops.core.edges import (
     EdgeChunk,
-    match_variation,
     visit_rows,
 )
-from jaxgraph.parallel import make_mesh
 from tests.ops.blocks import place_block
 from tests.strategies import SMALL_GRAPHS
 
@@ -53,18 +50,3 @@ def test_lanes_without_an_edge_repeat_an_edge_of_the_group(side: str) -> None:
     assert set(edge_ids.tolist()) == set(placed.slot_of_edge.tolist())
     assert set(senders.tolist()) == set(placed.row_of_node[placed.graph.senders].tolist())
     assert set(receivers.tolist()) == set(placed.row_of_node[placed.graph.receivers].tolist())
-
-
-def test_match_variation_makes_replicated_values_vary() -> None:
-    mesh = make_mesh(2)
-
-    def on_each(own: jax.Array) -> jax.Array:
-        assert not jax.typeof(jnp.ones(3)).manual_axis_type.varying
-        matched = match_variation({"a": jnp.ones(3), "b": own}, own)
-        assert all(
-            jax.typeof(leaf).manual_axis_type.varying == {"graph"} for leaf in matched.values()
-        )
-        return matched["a"]
-
-    mapped = jax.shard_map(on_each, mesh=mesh, in_specs=P("graph"), out_specs=P("graph"))
-    np.testing.assert_array_equal(jax.jit(mapped)(jnp.zeros(6)), np.ones(6))

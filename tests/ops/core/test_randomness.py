@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph.ops.core import randomness
-from jaxgraph.ops.core.randomness import keep_threshold, seed_words
 from tests.compilation import AS_USERS_DO
 from tests.oracles import randomness as oracle
 
@@ -60,18 +59,6 @@ def test_edge_masks_equal_the_reference(seed: int, rate: float, num_nodes: int) 
 
 
 # ------------------------------------------------------------------ the inputs of a bit
-
-
-def test_seed_words_stand_for_the_key() -> None:
-    ids = jnp.arange(64)
-    words = seed_words(KEY)
-    assert [int(word) for word in words] == list(words_of(KEY))
-    np.testing.assert_array_equal(
-        node_keep_mask(words, ids, 8, 0.5), node_keep_mask(KEY, ids, 8, 0.5)
-    )
-    np.testing.assert_array_equal(
-        edge_keep_mask(words, ids, ids, 0, 8, 0.5), edge_keep_mask(KEY, ids, ids, 0, 8, 0.5)
-    )
 
 
 def test_rate_zero_keeps_everything_and_masks_are_nested_in_the_rate() -> None:
@@ -182,29 +169,3 @@ def test_ends_and_repetitions_of_edges_are_uncorrelated() -> None:
 
 
 # ------------------------------------------------------------------ arguments
-
-
-def test_threshold_is_the_rate_in_32_bits() -> None:
-    assert keep_threshold(0) == 0
-    assert keep_threshold(0.5) == 2**31
-    assert keep_threshold(0.25) == 2**30
-    assert keep_threshold(1 - 2**-53) == 2**32 - 1
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1, float("nan"), True, None, "0.5", jnp.float32(0.5)])
-def test_rates_outside_the_range_are_refused(rate: object) -> None:
-    with pytest.raises(ValueError, match=r"rate must be a Python number in \[0, 1\)"):
-        keep_threshold(rate)  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        (jnp.zeros(2, jnp.uint32), "typed key"),
-        (0, "typed key"),
-        (jax.random.split(KEY, 2), "one key of shape"),
-    ],
-)
-def test_what_is_no_key_is_refused(key: randomness.Seed, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        seed_words(key)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.core.row_maps import map_rows, map_rows_to_few, map_rows_twice
+from jaxgraph.ops.core.row_maps import _map_rows, map_rows, map_rows_twice
 from jaxgraph.ops.cpu.calls import row_product
 from tests.cpu_kernels import needs_kernels
 from tests.tolerance import assert_close
@@ -27,48 +27,44 @@ def draw(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> tuple[jax.Array,
     return values, np.asarray(values).astype(np.float64)
 
 
-@pytest.mark.parametrize("function", [map_rows, map_rows_to_few])
+def map_addend(x, kernel, implementation):
+    """`map_rows` whose gradient of x is added to another."""
+    return _map_rows(implementation, True, x, kernel)
+
+
+def check(function, shape, dtype, implementation):
+    """A function of rows and kernels, one or two, against products in float64."""
+    rows, width, *outs = shape
+    with jax.enable_x64(dtype == np.float64):
+        shapes = [(rows, width), *((width, out) for out in outs), *((rows, out) for out in outs)]
+        drawn, exact = zip(*(draw(s, dtype, i) for i, s in enumerate(shapes)), strict=True)
+        (x, *kernels), cotangents = drawn[: len(outs) + 1], drawn[len(outs) + 1 :]
+        (exact_x, *exact_kernels), exact_of_y = exact[: len(outs) + 1], exact[len(outs) + 1 :]
+
+        @jax.jit
+        def run(x, kernels, cotangents):
+            doubled = 2 * x  # rows that are needed later as well
+            y, pull = jax.vjp(lambda *a: function(*a, implementation), doubled, *kernels)
+            return y, pull(cotangents if len(outs) > 1 else cotangents[0]), doubled
+
+        y, (dx, *dkernels), doubled = run(x, kernels, cotangents)
+        np.testing.assert_array_equal(doubled, 2 * x)
+        same = functools.partial(assert_close, dtype=dtype)
+        for found, kernel in zip(jax.tree.leaves(y), exact_kernels, strict=True):
+            assert found.dtype == dtype
+            same(found, 2 * exact_x @ kernel, reduction_length=width)
+        pairs = list(zip(exact_of_y, exact_kernels, strict=True))
+        same(dx, sum(of_y @ kernel.T for of_y, kernel in pairs), reduction_length=sum(outs))
+        for found, of_y in zip(dkernels, exact_of_y, strict=True):
+            assert found.dtype == dx.dtype == dtype
+            same(found, 2 * exact_x.T @ of_y, reduction_length=max(rows, 1))
+
+
+@pytest.mark.parametrize("function", [map_rows, map_addend])
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("shape", "dtype"), CASES, ids=str)
 def test_values_and_gradients(shape, dtype, implementation, function):
-    rows, in_features, out_features = shape
-    with jax.enable_x64(dtype == np.float64):
-        x, exact_x = draw((rows, in_features), dtype, 0)
-        kernel, exact_kernel = draw((in_features, out_features), dtype, 1)
-        gradient, exact_gradient = draw((rows, out_features), dtype, 2)
-        y, pull = jax.vjp(lambda x, kernel: function(x, kernel, implementation), x, kernel)
-        dx, dkernel = jax.jit(pull)(gradient)
-        assert (y.dtype, dx.dtype, dkernel.dtype) == (dtype,) * 3
-        assert_close(y, exact_x @ exact_kernel, dtype=dtype, reduction_length=in_features)
-        expected = exact_gradient @ exact_kernel.T
-        assert_close(dx, expected, dtype=dtype, reduction_length=out_features)
-        expected = exact_x.T @ exact_gradient
-        assert_close(dkernel, expected, dtype=dtype, reduction_length=max(rows, 1))
-
-
-LARGE = (131_073, 70, 65)
-"""Shapes whose product, and whose gradient of x, exceed 32 MiB."""
-
-
-@pytest.mark.slow
-@needs_kernels
-@pytest.mark.parametrize("function", [map_rows, map_rows_to_few])
-def test_large_products_and_gradients(function):
-    test_values_and_gradients(LARGE, np.float32, "cpu", function)
-
-
-@needs_kernels
-@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float64])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_products_in_memory_of_their_own(shape, dtype):
-    rows, in_features, out_features = shape
-    with jax.enable_x64(dtype == np.float64):
-        x, exact_x = draw((rows, in_features), dtype, 0)
-        kernel, exact_kernel = draw((in_features, out_features), dtype, 1)
-        y = jax.jit(row_product)(x, kernel)
-        assert y.dtype == dtype
-        assert_close(y, exact_x @ exact_kernel, dtype=dtype, reduction_length=in_features)
-        np.testing.assert_array_equal(np.asarray(x).astype(np.float64), exact_x)
+    check(function, shape, dtype, implementation)
 
 
 # Fewer rows and columns than fill a tile, more of both
@@ -82,42 +78,32 @@ TWICE_CASES += [(TWICE[2], dtype) for dtype in (jnp.bfloat16, np.float64)]
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("shape", "dtype"), TWICE_CASES, ids=str)
 def test_two_maps_of_the_same_rows(shape, dtype, implementation):
-    """Rows that are needed later as well."""
-    rows, width, out_features, others = shape
-    shapes = ((rows, width), (width, out_features), (width, others))
-    with jax.enable_x64(dtype == np.float64):
-        drawn = [draw(each, dtype, seed) for seed, each in enumerate(shapes)]
-        (x, kernel, few), (exact_x, exact_kernel, exact_few) = zip(*drawn, strict=True)
-        widths = ((out_features, 3), (others, 4))
-        cotangents = [draw((rows, each), dtype, seed) for each, seed in widths]
-        (of_y, of_z), (exact_of_y, exact_of_z) = zip(*cotangents, strict=True)
+    check(map_rows_twice, shape, dtype, implementation)
 
-        @jax.jit
-        def run(x, kernel, few, cotangents):
-            doubled = 2 * x
-            maps = functools.partial(map_rows_twice, implementation=implementation)
-            outputs, pull = jax.vjp(maps, doubled, kernel, few)
-            return outputs, pull(cotangents), doubled
 
-        (y, z), gradients, doubled = run(x, kernel, few, (of_y, of_z))
-        same = functools.partial(assert_close, dtype=dtype)
-        same(y, 2 * exact_x @ exact_kernel, reduction_length=width)
-        same(z, 2 * exact_x @ exact_few, reduction_length=width)
-        np.testing.assert_array_equal(doubled, 2 * x)
-        dx, dkernel, dfew = gradients
-        expected = exact_of_y @ exact_kernel.T + exact_of_z @ exact_few.T
-        same(dx, expected, reduction_length=out_features + others)
-        same(dkernel, 2 * exact_x.T @ exact_of_y, reduction_length=max(rows, 1))
-        same(dfew, 2 * exact_x.T @ exact_of_z, reduction_length=max(rows, 1))
+LARGE = [(map_rows, (70, 65)), (map_addend, (70, 65))]
+LARGE += [(map_rows_twice, shape) for shape in ((70, 65, 3), (66, 66, 3), (70, 65, 66))]
+"""Shapes whose product, and whose gradient of x, exceed 32 MiB."""
 
 
 @pytest.mark.slow
 @needs_kernels
-@pytest.mark.parametrize(
-    "shape", [(131_073, 70, 65, 3), (131_073, 66, 66, 3), (131_073, 70, 65, 66)], ids=str
-)
-def test_two_large_maps(shape: tuple[int, int, int, int]):
-    test_two_maps_of_the_same_rows(shape, np.float32, "cpu")
+@pytest.mark.parametrize(("function", "shape"), LARGE, ids=str)
+def test_large_maps(function, shape):
+    check(function, (131_073, *shape), np.float32, "cpu")
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float64])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_products_in_memory_of_their_own(shape, dtype):
+    rows, in_features, out_features = shape
+    with jax.enable_x64(dtype == np.float64):
+        x, exact_x = draw((rows, in_features), dtype, 0)
+        kernel, exact_kernel = draw((in_features, out_features), dtype, 1)
+        y = jax.jit(row_product)(x, kernel)
+        assert y.dtype == dtype
+        assert_close(y, exact_x @ exact_kernel, dtype=dtype, reduction_length=in_features)
 
 
 @needs_kernels

@@ -11,9 +11,15 @@ from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edge_outputs import EdgeOutputs
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.kernel_stages import KernelStages
-from jaxgraph.ops.core.message_functions import GatMessage, sum_message, sum_of_ends
+from jaxgraph.ops.core.message_functions import (
+    DotMessage,
+    GatMessage,
+    GatV2Message,
+    sum_message,
+    sum_of_ends,
+)
 from jaxgraph.ops.core.messages import Inputs, Wanted
-from jaxgraph.ops.core.reducers import Softmax, Sum
+from jaxgraph.ops.core.reducers import Mean, Softmax, Sum
 from jaxgraph.ops.core.running import Places
 from jaxgraph.ops.core.stages import Stages
 from pallas_kernels.teams import Launch
@@ -37,7 +43,10 @@ def weighted_by_ends(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
 
 KNOWN = {
     "sum": (sum_message, Sum(), Inputs((), X, (), ())),
+    "mean": (sum_message, Mean(), Inputs((), X, (), ())),
     "gat": (GatMessage(0.2), Softmax(heads=2), Inputs((), (X, X[..., 0]), Z[..., 0], ())),
+    "gatv2": (GatV2Message(0.2), Softmax(heads=2), Inputs(X[0], X, Z, ())),
+    "dot": (DotMessage(0.4), Softmax(heads=2), Inputs((), (X, 2 * X), Z, ())),
     "own": (weighted_by_ends, Sum(), Inputs((), X, Z, D)),
     "ends": (EdgeOutputs(sum_of_ends), Sum(), Inputs((), X, Z, ((), D))),
 }
@@ -46,11 +55,10 @@ CHOSEN = {
     ("gat", "xla"): Stages,
     ("own", "xla"): Stages,
     ("ends", "xla"): Stages,
-    ("sum", "cpu"): KernelStages,
-    ("gat", "cpu"): KernelStages,
+    **{(name, "cpu"): KernelStages for name in ("sum", "mean", "gat", "gatv2", "dot")},
     ("own", "cpu"): Stages,
     ("ends", "cpu"): Stages,
-    ("ends", "mosaic_gpu"): KernelStages,
+    **{(name, "mosaic_gpu"): KernelStages for name in ("mean", "gat", "gatv2", "dot", "ends")},
 }
 
 
@@ -89,14 +97,19 @@ def test_stages_continue(name: str, implementation: str, monkeypatch: pytest.Mon
         outputs, kept = stage("finish", state, inputs)
         more, _ = stage("fold_group", edges, 0, inputs, state, positions[1], None)
         twice, _ = stage("finish", more, inputs)
-        factor = 1 if name == "gat" else 2
+        factor = 2 if name in ("sum", "own") else 1
         np.testing.assert_allclose(twice, factor * outputs, rtol=1e-5, atol=1e-5)
         adjoint = stage("adjoint", outputs, kept, jnp.cos(outputs))
-    wanted = Wanted(params=False, sender=True, receiver=name != "sum", edge=name in ("own", "ends"))
+    wanted = Wanted(
+        params=name == "gatv2",
+        sender=True,
+        receiver=name not in ("sum", "mean"),
+        edge=name in ("own", "ends"),
+    )
     once = stage("pull", block, inputs, adjoint, wanted=wanted)
     fixed: Any = {"wanted": wanted, "places": Places(*positions), "after": None}
     again = stage("pull_group", edges, 0, inputs, adjoint, gradients=once, **fixed)
-    for part in ("sender", "receiver"):
+    for part in ("sender", "receiver", "params"):
         pairs = zip(getattr(again, part), getattr(once, part), strict=True)
         for both, one in pairs:
             np.testing.assert_allclose(both, 2 * one, rtol=1e-5, atol=1e-5)

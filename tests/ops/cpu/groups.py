@@ -50,7 +50,7 @@ def group_edges(
     by_receiver = np.lexsort((place_of_receiver[edges.receivers], group_of_edge))
     by_sender = np.lexsort((edges.senders, group_of_edge))
     slot_of_edge = np.argsort(by_receiver)
-    ids = jnp.asarray(node_ids(edges.num_nodes), jnp.int32)
+    ids = jnp.asarray(10 * np.arange(edges.num_nodes)[::-1], jnp.int32)
     return EdgeGroups(
         by_receiver=_orientation(
             edges.receivers[by_receiver],
@@ -75,18 +75,6 @@ def group_edges(
         sender_capacity=0,
         implementation="cpu",
     )
-
-
-def node_ids(num_nodes: int) -> np.ndarray:
-    """Global ids of the rows, int [num_nodes]."""
-    return 10 * np.arange(num_nodes)[::-1]
-
-
-def without_loop(edges: Edges) -> np.ndarray:
-    """True for nodes without a self-loop, bool [num_nodes]."""
-    missing = np.ones(edges.num_nodes, bool)
-    missing[edges.senders[edges.senders == edges.receivers]] = False
-    return missing
 
 
 def _orientation(

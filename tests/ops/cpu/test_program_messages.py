@@ -12,7 +12,7 @@ from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.program_messages import program_stages
 from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.ops.core.stages import Stages
-from jaxgraph.ops.cpu.calls import run_program
+from jaxgraph.ops.cpu import calls
 from jaxgraph.parallel.whole_graph import on_whole_graph
 from tests.cpu_kernels import needs_kernels
 from tests.strategies import random_edges
@@ -59,7 +59,7 @@ def weighted_total(y):
 def is_kernels(function, columns, dtype=jnp.float32):
     x, p = rows(NODES, columns, 0, dtype), rows(1, columns, 3, dtype)[0]
     inputs = Inputs(p, x, x, rows(EDGES, 1, 2, dtype))
-    return program_stages(run_program, Stages(function, Sum(), 32), inputs) is not None
+    return program_stages(calls, Stages(function, Sum(), 32), inputs) is not None
 
 
 def compare(function, columns, dtype=jnp.float32, **options):

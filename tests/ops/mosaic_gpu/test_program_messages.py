@@ -14,33 +14,20 @@ from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Sum
 from pallas_kernels.teams import Launch
 from tests.ops.blocks import by_kernels, place_block
+from tests.ops.cpu.test_program_messages import FUNCTIONS as ON_CPU
 from tests.pallas_kernels.graphs import in_interpreter
 from tests.strategies import SMALL_GRAPHS
 
 GRAPH = next(graph for graph in SMALL_GRAPHS if graph.name == "star-in")
 
 
-def gate(params, sender, receiver, edge):
-    return jax.nn.sigmoid(sender + receiver) * sender * edge
-
-
-def pair(params, sender, receiver, edge):
-    """Two sums, a parameter, and numbers that are not 0 where there is no edge."""
-    far = jnp.exp(-jnp.square(sender - receiver)) / (0.5 + jnp.abs(edge))
-    return {"far": far * params, "near": jnp.where(sender > 0, jnp.tanh(receiver), edge)}
-
-
 def activations(params, sender, receiver, edge):
     one = jax.nn.relu(sender + receiver) + jax.nn.leaky_relu(sender * edge, 0.1)
-    return (
-        one
-        + jnp.sign(sender) * sender**2
-        - jnp.log(2 + jnp.abs(receiver))
-        + jnp.minimum(sender, edge)
-    )
+    return one + jnp.sign(sender) * sender**2 - jnp.log(2 + jnp.abs(receiver))
 
 
-FUNCTIONS = {"gate": gate, "pair": pair, "activations": activations}
+FUNCTIONS = {name: ON_CPU[name] for name in ("gate", "exp", "edge twice", "minimum", "pair")}
+FUNCTIONS["activations"] = activations
 
 
 def given(block, columns):
@@ -65,12 +52,7 @@ def gradients(message, block, inputs):
 @pytest.mark.expensive
 @pytest.mark.parametrize(
     ("name", "columns"),
-    [
-        pytest.param("gate", 12, marks=pytest.mark.slow),
-        ("pair", 5),
-        pytest.param("pair", 12, marks=pytest.mark.slow),
-        pytest.param("activations", 7, marks=pytest.mark.slow),
-    ],
+    [("pair", 5), *(pytest.param(name, 12, marks=pytest.mark.slow) for name in FUNCTIONS)],
 )
 def test_equals_xla(name, columns, monkeypatch):
     monkeypatch.setattr(Launch, "here", in_interpreter)

@@ -43,12 +43,7 @@ def abstract(features: int, parts: int = PARTS, **options: Any) -> ShardedGraph:
 
 
 def first_layer(name: str, features: int, hidden: int = HIDDEN) -> Any:
-    convolutions: dict[str, Any] = {
-        "gcn": nn.GCNConv,
-        "sage": nn.SAGEConv,
-        "gin": nn.GINConv,
-        "gat": nn.GATConv,
-    }
+    convolutions: dict[str, Any] = {"gcn": nn.GCNConv, "sage": nn.SAGEConv, "gin": nn.GINConv}
     return convolutions[name](features, hidden, rngs=nnx.Rngs(0))
 
 

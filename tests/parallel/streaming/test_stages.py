@@ -99,37 +99,48 @@ def test_the_axis_of_the_mesh() -> None:
         )
 
 
-def test_what_streamed_graphs_refuse(tmp_path: Any) -> None:
+STREAM: dict[str, Any] = {"mode": "stream"}
+WRONG_PLACES: list[tuple[int, dict[str, Any], str]] = [
+    (3, STREAM, r"has 2 part\(s\) and the mesh 3 device\(s\)"),
+    (1, STREAM | {"prefetch": True}, "prefetch=True: not for mode='stream'"),
+    (2, {"folder": "."}, "folder: for mode='stream' only"),
+    (1, STREAM | {"folder": "none"}, "expected a folder that exists"),
+]
+
+
+@pytest.mark.parametrize(("devices", "options", "message"), WRONG_PLACES)
+def test_where_no_graph_streams(devices: int, options: dict[str, Any], message: str) -> None:
     graph = crooked_graph()
     parts = partition(graph, 2, method="hash", seed=0)
-    one = make_mesh(1)
-    with pytest.raises(ValueError, match=r"has 2 part\(s\) and the mesh 3 device\(s\)"):
-        shard(graph, parts, make_mesh(3), mode="stream")
-    with pytest.raises(ValueError, match="prefetch=True: not for mode='stream'"):
-        shard(graph, parts, one, mode="stream", prefetch=True)
-    with pytest.raises(ValueError, match="folder: for mode='stream' only"):
-        shard(graph, None, one, folder=tmp_path)
-    with pytest.raises(ValueError, match="expected a folder that exists"):
-        shard(graph, parts, one, mode="stream", folder=tmp_path / "none")
-    with pytest.raises(ValueError, match="made for mode 'sar', and these are for 'domain'"):
-        jg.parallel.place(tabulate(graph, parts, "domain"), one, "stream")
+    with pytest.raises(ValueError, match=message):
+        shard(graph, parts, make_mesh(devices), **options)
+
+
+def test_what_streamed_graphs_refuse() -> None:
+    graph, one = crooked_graph(), make_mesh(1)
+    parts = partition(graph, 2, method="hash", seed=0)
     sharded = shard(graph, parts, one, mode="stream")
     assert "mode='stream', num_parts=2" in repr(sharded)
     model = jg.nn.GCN(NUM_FEATURES, HIDDEN, NUM_CLASSES, rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="visit the devices one after another"):
-        jg.parallel.spmd(lambda model, part: model(part, part.nodes), outputs="rows")(
-            model, sharded
-        )
-    with pytest.raises(ValueError, match="is trained alone"):
-        train.evaluate(model, [sharded, sharded])
+    run = jg.parallel.spmd(lambda model, part: model(part, part.nodes), outputs="rows")
+    given: Any = (model, sharded, optax.sgd(0.1))
     plan: Any = SimpleNamespace(policy=())
-    with pytest.raises(ValueError, match="plan: not for a graph in mode 'stream'"):
-        train.fit(model, sharded, optax.sgd(0.1), epochs=1, plan=plan)
-    with pytest.raises(ValueError, match="measure_every: not for a graph in mode 'stream'"):
-        train.fit(model, sharded, optax.sgd(0.1), epochs=1, measure_every=1, source=graph)
-    embedding = Embedded(graph.num_nodes)
-    with pytest.raises(ValueError, match="one row per node"):
-        train.predict(embedding, sharded)
+    for call, message in (
+        (
+            lambda: jg.parallel.place(tabulate(graph, parts, "domain"), one, "stream"),
+            "made for mode 'sar', and these are for 'domain'",
+        ),
+        (lambda: run(model, sharded), "visit the devices one after another"),
+        (lambda: train.evaluate(model, [sharded, sharded]), "is trained alone"),
+        (lambda: train.fit(*given, epochs=1, plan=plan), "plan: not for a graph in mode 'stream'"),
+        (
+            lambda: train.fit(*given, epochs=1, measure_every=1, source=graph),
+            "measure_every: not for a graph in mode 'stream'",
+        ),
+        (lambda: train.predict(Embedded(graph.num_nodes), sharded), "one row per node"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 class Embedded(nnx.Module):

@@ -4,12 +4,8 @@ import dataclasses
 
 import pytest
 
-from jaxgraph.planner.memory.cache_policies import (
-    furthest_read,
-    least_recently_used,
-    no_cache,
-    write_back_cache,
-)
+from benchmarks.memory_manager import no_cache, write_back_cache
+from jaxgraph.planner.memory.cache_policies import furthest_read, least_recently_used
 from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Tensor
 from jaxgraph.planner.memory.schedule import simulate
 from tests.planner.memory.dataflows import chain, figure_3

@@ -6,13 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from jaxgraph.planner.memory.cache_policies import (
-    furthest_read,
-    least_recently_used,
-    no_cache,
-    write_back_cache,
-)
-from jaxgraph.planner.memory.dataflow import Dataflow, gcn_step
+from benchmarks.memory_manager import gcn_step, no_cache, write_back_cache
+from jaxgraph.planner.memory.cache_policies import furthest_read, least_recently_used
+from jaxgraph.planner.memory.dataflow import Dataflow
 from jaxgraph.planner.memory.dynamic_program import active_tensors, least_transfer
 from jaxgraph.planner.memory.schedule import simulate
 from tests.planner.memory.dataflows import chain, figure_3, random_dataflow

@@ -3,8 +3,7 @@
 import pytest
 
 from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Tensor
-from jaxgraph.planner.memory.schedule import Action, MemorySchedule, Step, simulate
-from tests.planner.memory.dataflows import chain
+from jaxgraph.planner.memory.schedule import Action, MemorySchedule, simulate
 
 SIZED = Dataflow(
     (Tensor("x", 2, on_host=True), Tensor("a", 3), Tensor("b", 5, is_result=True)),
@@ -36,16 +35,3 @@ def test_bytes_are_counted():
 def test_what_cannot_be_done_is_refused(text: str, expected: str):
     with pytest.raises(ValueError, match=expected):
         simulate(schedule(SIZED, text), 9)
-
-
-def test_steps_become_actions():
-    flow = chain()
-    steps = [Step(each, frozenset()) for each in flow.operations]
-    text = "fetch x, run o0, drop x, run o1, drop t0, run o2, drop t1, drop t2"
-    assert MemorySchedule.of_steps(flow, steps) == schedule(flow, text)
-    first, second = SIZED.operations
-    dropped = MemorySchedule.of_steps(
-        SIZED, [Step(first, frozenset()), Step(second, frozenset("a"))]
-    )
-    expected = "fetch x, run f, drop x, save a, drop a, fetch a, run b, drop a, save b, drop b"
-    assert dropped == schedule(SIZED, expected)

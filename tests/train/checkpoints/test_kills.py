@@ -1,22 +1,20 @@
 """Real processes, really killed: a resumed run ends with the bits of one that was not."""
 
 import json
-import os
 import random
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.launch.processes import together
 from tests.ports import free_port
 from tests.train.checkpoints.run import CACHE, EPOCHS, EVERY, PROCESSES
 
@@ -28,35 +26,17 @@ TRAIN = shlex.split("--layers 2 --hidden 8 --lr 0.05 --dropout 0.1 --seed 3 --ep
 TRAIN_EVERY = 100
 
 
-@contextmanager
-def started(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[str]]]:
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_COMPILATION_CACHE_DIR": str(CACHE),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+}
+
+
+def started(commands: Sequence[Sequence[str]]) -> Any:
     """Processes that are killed at the end, whatever happens."""
-    left_out = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
-    environment |= {
-        "PYTHONPATH": str(ROOT),
-        "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(CACHE),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }
-    processes = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for command in commands
-    ]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+    return together(commands, ENVIRONMENT, subprocess.STDOUT)
 
 
 def wait_until(ready: Callable[[], Any], processes: Sequence[subprocess.Popen[str]]) -> None:

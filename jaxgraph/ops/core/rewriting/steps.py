@@ -101,8 +101,10 @@ class Program:
                 wanted |= set(step.reads) - given
         return chosen[::-1]
 
-    def run(self, values: Iterable[Operand], known: dict[int, Any]) -> list[Any]:
-        """Computes some values."""
+    def run(
+        self, values: Iterable[Operand], known: dict[int, Any], steps: list[Step] | None = None
+    ) -> list[Any]:
+        """Computes some values, by the steps that they need or by given ones."""
         env, values = self.constants | known, tuple(values)
 
         def read(operand: Operand) -> Any:
@@ -111,7 +113,7 @@ class Program:
             aval: Any = operand.aval
             return jnp.asarray(operand.val, aval.dtype)
 
-        for step in self.needed(values, known):
+        for step in self.needed(values, known) if steps is None else steps:
             results = step.apply([read(each) for each in step.operands])
             env |= dict(zip(step.results, results, strict=True))
         return [read(each) for each in values]
@@ -132,11 +134,17 @@ def _of_lanes(leaf: Any, lanes: int) -> Any:
 def traced(function: Callable[..., Pytree], types: dict[str, Pytree], lanes: int) -> Program:
     """Traces a function of sender, receiver and edge for some number of edges."""
     examples = {end: jax.tree.map(lambda leaf: _of_lanes(leaf, lanes), types[end]) for end in ENDS}
-    closed, shape = trace_message(function, *examples.values())
+    return numbered(*trace_message(function, *examples.values()), examples)
+
+
+def numbered(closed: Any, shape: Pytree, arguments: dict[Any, Pytree]) -> Program:
+    """The steps of a jaxpr, with the structures of its result and of its arguments."""
     numbering = _Numbering()
     constants = {numbering.of(v): c for v, c in _pairs(closed.jaxpr.constvars, closed.consts)}
     leaves = iter([numbering.of(variable) for variable in closed.jaxpr.invars])
-    of_ends = {end: tuple(next(leaves) for _ in jax.tree.leaves(examples[end])) for end in ENDS}
+    of_ends = {
+        end: tuple(next(leaves) for _ in jax.tree.leaves(tree)) for end, tree in arguments.items()
+    }
     numbering.flatten(closed.jaxpr, constants)
     outputs = tuple(numbering.operand(variable) for variable in closed.jaxpr.outvars)
     structure = jax.tree.structure(shape)

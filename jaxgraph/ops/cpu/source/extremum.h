@@ -5,9 +5,7 @@
 
 #include <limits>
 
-#include "columns.h"
-#include "kernels.h"
-#include "schedule.h"
+#include "column_rows.h"
 
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
@@ -43,114 +41,70 @@ struct Best {
 template <class T, int lanes>
 struct ExtremumOp {
   using A = Accumulator<T>;
-  using V = Vector<A, lanes>;
+  using State = Best<A, lanes>;
   const ExtremumArguments<T>& a;
-  const Columns& columns;
+
+  explicit ExtremumOp(const ExtremumArguments<T>& a) : a(a) {}
 
   int64_t StateSize() const { return 2 * a.width; }
+  JAXGRAPH_INLINE int Own(int64_t, int64_t) const { return 0; }
+  JAXGRAPH_INLINE int64_t Place(int64_t edge) const { return a.edges.neighbors[edge]; }
+  JAXGRAPH_INLINE State Nothing() const { return State::Nothing(a.maximum); }
 
-  JAXGRAPH_INLINE Best<A, lanes> Single(int64_t neighbor, int64_t offset) const {
-    return {Load<A, lanes>(a.x + neighbor * a.width + offset), V{} + A{1}};
+  JAXGRAPH_INLINE State Single(int64_t neighbor, int64_t offset) const {
+    return {Load<A, lanes>(a.x + neighbor * a.width + offset), Vector<A, lanes>{} + A{1}};
   }
 
-  JAXGRAPH_INLINE Best<A, lanes> Before(int64_t row, int64_t offset) const {
+  JAXGRAPH_INLINE State Before(int64_t row, int64_t offset) const {
     const int64_t place = row * a.width + offset;
     if (a.resume) return {Load<A, lanes>(a.best + place), Load<A, lanes>(a.count + place)};
-    if (a.missing != nullptr && a.missing[row]) return Single(row, offset);
-    return Best<A, lanes>::Nothing(a.maximum);
+    return a.missing != nullptr && a.missing[row] ? Single(row, offset) : Nothing();
   }
 
-  JAXGRAPH_INLINE void Write(int64_t row, int64_t offset, const Best<A, lanes>& state) const {
+  JAXGRAPH_INLINE void Add(State& state, int, int64_t neighbor, int64_t offset) const {
+    state.Merge(Single(neighbor, offset), a.maximum);
+  }
+
+  JAXGRAPH_INLINE void Merge(State& state, const State& other) const {
+    state.Merge(other, a.maximum);
+  }
+
+  JAXGRAPH_INLINE void Write(int64_t row, int64_t offset, const State& state) const {
     const int64_t place = row * a.width + offset;
     Store<A, lanes>(a.best + place, state.best);
     Store<A, lanes>(a.count + place, state.count);
   }
 
-  void Fill(int64_t row, int64_t) const {
-    ForEachVector([&](int64_t offset) { Write(row, offset, Before(row, offset)); });
-  }
-
-  template <class Function>
-  void ForEachVector(Function function) const {
-    for (const Run& run : columns.runs) {
-      for (int v = 0; v < run.count; ++v) function(run.offset[v]);
-    }
-  }
-
-  // The states of a run of columns; all are read before any is written.
-  template <class Start, class Finish>
-  void Reduce(const Span& span, Start start, Finish finish) const {
-    for (const Run& run : columns.runs) {
-      WithCount<kMostStates>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
-        constexpr int count = decltype(constant)::kValue;
-        Best<A, lanes> states[count];
-        JAXGRAPH_UNROLL
-        for (int v = 0; v < count; ++v) states[v] = start(run.offset[v]);
-        for (int64_t edge = span.begin; edge < span.end; ++edge) {
-          const int64_t neighbor = a.edges.neighbors[edge];
-          JAXGRAPH_UNROLL
-          for (int v = 0; v < count; ++v) {
-            states[v].Merge(Single(neighbor, run.offset[v]), a.maximum);
-          }
-        }
-        JAXGRAPH_UNROLL
-        for (int v = 0; v < count; ++v) finish(run.offset[v], states[v]);
-      });
-    }
-  }
-
-  void Row(int64_t row, const Span& span) const {
-    Reduce(
-        span, [&](int64_t offset) JAXGRAPH_LAMBDA { return Before(row, offset); },
-        [&](int64_t offset, const auto& state) JAXGRAPH_LAMBDA { Write(row, offset, state); });
-  }
-
   // A partial state is best and count of all columns, one after the other.
-  void Part(int64_t, const Span& span, A* to) const {
-    Reduce(
-        span,
-        [&](int64_t) JAXGRAPH_LAMBDA { return Best<A, lanes>::Nothing(a.maximum); },
-        [&](int64_t offset, const auto& state) JAXGRAPH_LAMBDA {
-          Store<A, lanes>(to + offset, state.best);
-          Store<A, lanes>(to + a.width + offset, state.count);
-        });
+  JAXGRAPH_INLINE void Save(A* to, int64_t offset, const State& state) const {
+    Store<A, lanes>(to + offset, state.best);
+    Store<A, lanes>(to + a.width + offset, state.count);
   }
 
-  void Join(int64_t row, int64_t, const Parts<A>& parts) const {
-    for (const Run& run : columns.runs) {
-      Best<A, lanes> joined[kMostStates];
-      for (int v = 0; v < run.count; ++v) {
-        const int64_t offset = run.offset[v];
-        joined[v] = Before(row, offset);
-        for (int64_t part = 0; part < parts.count; ++part) {
-          const A* from = parts[part] + offset;
-          joined[v].Merge({Load<A, lanes>(from), Load<A, lanes>(from + a.width)}, a.maximum);
-        }
-      }
-      for (int v = 0; v < run.count; ++v) Write(row, run.offset[v], joined[v]);
-    }
+  JAXGRAPH_INLINE State Saved(const A* from, int64_t offset) const {
+    return {Load<A, lanes>(from + offset), Load<A, lanes>(from + a.width + offset)};
   }
 };
 
 template <class T>
 void Extremum(const ExtremumArguments<T>& a, Workers& workers) {
-  using A = Accumulator<T>;
-  if (a.width == 0) return;
-  const Columns columns = SplitColumns(1, a.width, LanesFor<A>(a.width), kMostStates);
-  WithLanes<A>(columns.lanes, [&](auto constant) {
-    const ExtremumOp<T, decltype(constant)::kValue> op{a, columns};
-    ReduceRows<A>(Cuts(a.edges, !a.resume, a.width), workers, op);
-  });
+  ReduceColumns<T, kMostStates, ExtremumOp>(a, a.width, a.width, workers);
 }
 
 template <class T, int lanes>
-struct WinnerOp {
+struct WinnerOp : VectorSums<Accumulator<T>, lanes> {
   using A = Accumulator<T>;
   using V = Vector<A, lanes>;
   const WinnerArguments<T>& a;
-  const Columns& columns;
+
+  explicit WinnerOp(const WinnerArguments<T>& a) : a(a) {}
 
   int64_t StateSize() const { return a.width; }
+  JAXGRAPH_INLINE int64_t Place(int64_t edge) const { return a.edges.neighbors[edge]; }
+
+  JAXGRAPH_INLINE V Own(int64_t row, int64_t offset) const {
+    return Load<A, lanes>(a.x + row * a.width + offset);
+  }
 
   // The share of the gradient of row `neighbor` for a message x.
   JAXGRAPH_INLINE V Share(int64_t neighbor, int64_t offset, const V& x) const {
@@ -162,82 +116,22 @@ struct WinnerOp {
 
   JAXGRAPH_INLINE V Before(int64_t row, int64_t offset) const {
     if (a.resume) return Load<A, lanes>(a.dx + row * a.width + offset);
-    if (a.missing != nullptr && a.missing[row]) {
-      return Share(row, offset, Load<A, lanes>(a.x + row * a.width + offset));
-    }
-    return V{};
+    const bool adds_own = a.missing != nullptr && a.missing[row];
+    return adds_own ? Share(row, offset, Own(row, offset)) : V{};
   }
 
-  void Fill(int64_t row, int64_t) const {
-    for (const Run& run : columns.runs) {
-      for (int v = 0; v < run.count; ++v) {
-        Store<A, lanes>(a.dx + row * a.width + run.offset[v], Before(row, run.offset[v]));
-      }
-    }
+  JAXGRAPH_INLINE void Add(V& sum, const V& x, int64_t neighbor, int64_t offset) const {
+    sum += Share(neighbor, offset, x);
   }
 
-  template <class Start, class Finish>
-  void Reduce(int64_t row, const Span& span, Start start, Finish finish) const {
-    for (const Run& run : columns.runs) {
-      WithCount<kMostStates>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
-        constexpr int count = decltype(constant)::kValue;
-        V sums[count], x[count];
-        JAXGRAPH_UNROLL
-        for (int v = 0; v < count; ++v) {
-          sums[v] = start(run.offset[v]);
-          x[v] = Load<A, lanes>(a.x + row * a.width + run.offset[v]);
-        }
-        for (int64_t edge = span.begin; edge < span.end; ++edge) {
-          JAXGRAPH_UNROLL
-          for (int v = 0; v < count; ++v) {
-            sums[v] += Share(a.edges.neighbors[edge], run.offset[v], x[v]);
-          }
-        }
-        JAXGRAPH_UNROLL
-        for (int v = 0; v < count; ++v) finish(run.offset[v], sums[v]);
-      });
-    }
-  }
-
-  void Row(int64_t row, const Span& span) const {
-    Reduce(
-        row, span, [&](int64_t offset) JAXGRAPH_LAMBDA { return Before(row, offset); },
-        [&](int64_t offset, const V& sum) JAXGRAPH_LAMBDA {
-          Store<A, lanes>(a.dx + row * a.width + offset, sum);
-        });
-  }
-
-  void Part(int64_t row, const Span& span, A* to) const {
-    Reduce(
-        row, span, [&](int64_t) JAXGRAPH_LAMBDA { return V{}; },
-        [&](int64_t offset, const V& sum) JAXGRAPH_LAMBDA { Store<A, lanes>(to + offset, sum); });
-  }
-
-  void Join(int64_t row, int64_t, const Parts<A>& parts) const {
-    for (const Run& run : columns.runs) {
-      V sums[kMostStates];
-      for (int v = 0; v < run.count; ++v) {
-        sums[v] = Before(row, run.offset[v]);
-        for (int64_t part = 0; part < parts.count; ++part) {
-          sums[v] += Load<A, lanes>(parts[part] + run.offset[v]);
-        }
-      }
-      for (int v = 0; v < run.count; ++v) {
-        Store<A, lanes>(a.dx + row * a.width + run.offset[v], sums[v]);
-      }
-    }
+  JAXGRAPH_INLINE void Write(int64_t row, int64_t offset, const V& sum) const {
+    Store<A, lanes>(a.dx + row * a.width + offset, sum);
   }
 };
 
 template <class T>
 void Winner(const WinnerArguments<T>& a, Workers& workers) {
-  using A = Accumulator<T>;
-  if (a.width == 0) return;
-  const Columns columns = SplitColumns(1, a.width, LanesFor<A>(a.width), kMostStates);
-  WithLanes<A>(columns.lanes, [&](auto constant) {
-    const WinnerOp<T, decltype(constant)::kValue> op{a, columns};
-    ReduceRows<A>(Cuts(a.edges, !a.resume, 2 * a.width), workers, op);
-  });
+  ReduceColumns<T, kMostStates, WinnerOp>(a, a.width, 2 * a.width, workers);
 }
 
 }  // namespace JAXGRAPH_LEVEL

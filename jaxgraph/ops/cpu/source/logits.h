@@ -42,21 +42,9 @@ JAXGRAPH_INLINE Vector<Accumulator<T>, lanes> HiddenTerm(const T* x, const T* z,
 template <class T>
 JAXGRAPH_INLINE Accumulator<T> HiddenDot(const T* x, const T* z, const Accumulator<T>* attention,
                                          int64_t width, Accumulator<T> slope) {
-  using A = Accumulator<T>;
-  constexpr int lanes = kLanes<A>;
-  Vector<A, lanes> sum{};
-  int64_t c = 0;
-  for (; c + lanes <= width; c += lanes) {
-    sum += HiddenTerm<T, lanes>(x + c, z + c, attention + c, slope);
-  }
-  A total = c > 0 ? Total<A, lanes>(sum) : A{};
-  if constexpr (lanes > 4) {
-    Vector<A, 4> four{};
-    for (; c + 4 <= width; c += 4) four += HiddenTerm<T, 4>(x + c, z + c, attention + c, slope);
-    total += Total<A, 4>(four);
-  }
-  for (; c < width; ++c) total += HiddenTerm<T, 1>(x + c, z + c, attention + c, slope)[0];
-  return total;
+  return TotalOver<Accumulator<T>>(width, [&](auto constant, int64_t c) JAXGRAPH_LAMBDA {
+    return HiddenTerm<T, decltype(constant)::kValue>(x + c, z + c, attention + c, slope);
+  });
 }
 
 template <class T, int fixed>

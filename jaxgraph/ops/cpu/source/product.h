@@ -14,22 +14,10 @@ namespace JAXGRAPH_LEVEL {
 template <class T>
 JAXGRAPH_INLINE Accumulator<T> Dot(const T* x, const T* z, int64_t width) {
   using A = Accumulator<T>;
-  constexpr int lanes = kLanes<A>;
-  Vector<A, lanes> sum{};
-  int64_t column = 0;
-  for (; column + lanes <= width; column += lanes) {
-    sum += Load<A, lanes>(x + column) * Load<A, lanes>(z + column);
-  }
-  A total = column > 0 ? Total<A, lanes>(sum) : A{};
-  if constexpr (lanes > 4) {
-    Vector<A, 4> four{};
-    for (; column + 4 <= width; column += 4) four += Load<A, 4>(x + column) * Load<A, 4>(z + column);
-    total += Total<A, 4>(four);
-  }
-  for (; column < width; ++column) {
-    total += Load<A, 1>(x + column)[0] * Load<A, 1>(z + column)[0];
-  }
-  return total;
+  return TotalOver<A>(width, [&](auto constant, int64_t column) JAXGRAPH_LAMBDA {
+    constexpr int lanes = decltype(constant)::kValue;
+    return Load<A, lanes>(x + column) * Load<A, lanes>(z + column);
+  });
 }
 
 template <class T>

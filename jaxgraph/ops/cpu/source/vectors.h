@@ -185,6 +185,23 @@ JAXGRAPH_INLINE A Total(const Vector<A, lanes>& value) {
   }
 }
 
+// The sum of term(Constant<lanes>, place) over `count` places, full vectors first.
+template <class A, class Term>
+JAXGRAPH_INLINE A TotalOver(int64_t count, Term term) {
+  constexpr int lanes = kLanes<A>;
+  Vector<A, lanes> sum{};
+  int64_t place = 0;
+  for (; place + lanes <= count; place += lanes) sum += term(Constant<lanes>{}, place);
+  A total = place > 0 ? Total<A, lanes>(sum) : A{};
+  if constexpr (lanes > 4) {
+    Vector<A, 4> four{};
+    for (; place + 4 <= count; place += 4) four += term(Constant<4>{}, place);
+    total += Total<A, 4>(four);
+  }
+  for (; place < count; ++place) total += term(Constant<1>{}, place)[0];
+  return total;
+}
+
 // e^x for x <= 88; 0 below -87.3, where the result would be subnormal. Error below 2 units in the
 // last place: Cephes' polynomial after reduction by a two-part ln 2.
 template <int lanes>

@@ -1,7 +1,4 @@
-"""Measurements between epochs, and moves to a better partition that they lead to.
-
-Training reaches the planner, which stands above it, here alone and inside functions.
-"""
+"""Measurements between epochs, and moves to a better partition that they lead to."""
 
 from __future__ import annotations
 
@@ -9,25 +6,33 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layers.aggregated import AggregatedFeatures, plain_features
 from jaxgraph.parallel import ShardedGraph, SparseFeatures
 from jaxgraph.parallel.neighborhood import is_graph
+from jaxgraph.partition import Partition
+from jaxgraph.planner.cost.features import Access
+from jaxgraph.planner.cost.linear_model import Sample
+from jaxgraph.planner.cost.moves import (
+    Proposal,
+    better_partition,
+    groups_of,
+    move_to,
+    partition_of,
+)
+from jaxgraph.planner.cost.online import OnlineProfile
+from jaxgraph.planner.cost.profiling import check_profiled
 from jaxgraph.train.aggregates import first_aggregation
 from jaxgraph.train.arguments import checked_count
 from jaxgraph.train.history import EpochRecord, Measured, Move, SlowestPart
-
-if TYPE_CHECKING:
-    from jaxgraph.graph import Graph
-    from jaxgraph.partition import Partition
-    from jaxgraph.planner.cost.moves import Proposal
-    from jaxgraph.planner.cost.online import OnlineProfile
 
 SHARE = 0.02
 """The greatest share of the training time that measurements take."""
@@ -36,78 +41,55 @@ PAUSE = 4
 Moved = TypeVar("Moved")
 
 
-@dataclasses.dataclass(frozen=True)
-class Measuring:
-    """The request of a caller to measure, and perhaps to move.
-
-    Attributes:
-      source: the graph.
-      every: measure after every so many epochs.
-      moves: whether to move to a better partition.
-    """
-
-    source: Graph
-    every: int
-    moves: bool
-
-    @classmethod
-    def checked(
-        cls,
-        model: Any,
-        sharded: Any,
-        source: Any,
-        measure_every: Any,
-        repartition: Any,
-        *,
-        aggregate_once: bool,
-    ) -> Measuring | None:
-        """Returns the request that the arguments of `fit` make, or None; computes nothing."""
-        if repartition not in (None, "auto"):
-            raise ValueError(f"repartition is {repartition!r}; expected 'auto', or None: never")
-        wanted = "repartition='auto'" if repartition else "measure_every"
-        if measure_every is None and repartition is None:
-            if source is not None:
-                raise ValueError(
-                    "source is read by measure_every and repartition='auto' alone; give one of "
-                    "them, or leave source out"
-                )
-            return None
-        every = 1 if measure_every is None else checked_count("measure_every", measure_every)
-        source = sharded if source is None and is_graph(sharded) else source
-        if is_graph(sharded) and source is not sharded:
-            raise ValueError("source is another graph than the one to train on; leave source out")
-        if source is None:
-            raise ValueError(
-                f"{wanted} needs the graph that was sharded, whose parts it describes: "
-                "fit(..., source=graph)"
-            )
-        check_graph(source, "fit(..., source=graph)")
-        if not is_graph(sharded) and not isinstance(sharded, ShardedGraph):
-            raise ValueError(f"{wanted} needs one graph; got {kind_of(sharded)}")
-        from jaxgraph.planner.cost.profiling import check_profiled
-
-        check_profiled(model, source)
-        first = first_aggregation(model)
-        is_once = aggregate_once and first is not None and first.in_training
-        if len(model.layers) == 1 and (is_once or not isinstance(source.nodes, np.ndarray)):
-            raise ValueError(
-                f"{wanted}: the only layer of the model reads sparse features or aggregates once "
-                "for all epochs, which is not measured; make the features dense, or pass "
-                "aggregate_once=False"
-            )
-        if isinstance(sharded, ShardedGraph):
-            _check_placed(sharded, wanted)
-            with _own_transfers():
-                _check_same_graph(source, sharded)
-        return cls(source, every, repartition == "auto")
+def watch_of(
+    model: Any,
+    sharded: Any,
+    source: Any,
+    measure_every: Any,
+    repartition: Any,
+    *,
+    aggregate_once: bool,
+) -> Callable[..., Watch]:
+    """Checks a request of `fit` to measure; returns `(sharded, seconds, earlier) -> Watch`."""
+    if repartition not in (None, "auto"):
+        raise ValueError(f"repartition is {repartition!r}; expected 'auto', or None: never")
+    wanted = "repartition='auto'" if repartition else "measure_every"
+    every = 1 if measure_every is None else checked_count("measure_every", measure_every)
+    source = sharded if source is None and is_graph(sharded) else source
+    if is_graph(sharded) and source is not sharded:
+        raise ValueError("source is another graph than the one to train on; leave source out")
+    if source is None:
+        raise ValueError(
+            f"{wanted} needs the graph that was sharded, whose parts it describes: "
+            "fit(..., source=graph)"
+        )
+    check_graph(source, "fit(..., source=graph)")
+    if not is_graph(sharded) and not isinstance(sharded, ShardedGraph):
+        raise ValueError(f"{wanted} needs one graph; got {kind_of(sharded)}")
+    check_profiled(model, source)
+    first = first_aggregation(model)
+    is_once = aggregate_once and first is not None and first.in_training
+    if len(model.layers) == 1 and (is_once or not isinstance(source.nodes, np.ndarray)):
+        raise ValueError(
+            f"{wanted}: the only layer of the model reads sparse features or aggregates once "
+            "for all epochs, which is not measured; make the features dense, or pass "
+            "aggregate_once=False"
+        )
+    if isinstance(sharded, ShardedGraph):
+        _check_placed(sharded, wanted)
+        with _own_transfers():
+            _check_same_graph(source, sharded)
+    return partial(Watch, model, source, every, repartition == "auto")
 
 
 class Watch:
     """Measures between the epochs of one run, and moves it.
 
     Args:
-      measuring: what was asked for.
       model: the model.
+      source: the graph that was sharded.
+      every: measure after every so many epochs.
+      may_move: whether to move to a better partition.
       sharded: the graph on which it trains, aggregated once or not.
       seconds: how long it took to aggregate and to compile the epoch.
       earlier: samples of the run before it was resumed, as `dataclasses.asdict` makes them.
@@ -115,13 +97,15 @@ class Watch:
 
     def __init__(
         self,
-        measuring: Measuring,
         model: Any,
+        source: Graph,
+        every: int,
+        may_move: bool,
         sharded: ShardedGraph,
         seconds: float,
         earlier: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self._measuring, self._model = measuring, model
+        self._model, self._source, self._every, self._may_move = model, source, every, may_move
         self._spent = self._compiled = self._searched = 0.0
         self._windows = 0
         self._earlier = _samples(earlier)
@@ -131,15 +115,12 @@ class Watch:
         self._begin(sharded, seconds)
 
     def _begin(self, sharded: ShardedGraph, seconds: float) -> None:
-        from jaxgraph.planner.cost.moves import partition_of
-        from jaxgraph.planner.cost.online import OnlineProfile
-
         self._sharded = sharded
         layers = range(_first_measured(self._model, sharded), len(self._model.layers))
         with _own_transfers():
             self._partition = partition_of(sharded)
-            given = (self._model, self._measuring.source, sharded, self._partition, layers)
-            self._profile: OnlineProfile = OnlineProfile(*given)
+            of_graph = (self._source, sharded, self._partition)
+            self._profile = OnlineProfile(self._model, *of_graph, layers)
         self._compiled += self._profile.compile_seconds
         self._move_seconds = sharded.seconds + seconds + self._profile.compile_seconds
         self._next_search = 1
@@ -151,24 +132,20 @@ class Watch:
         move: Callable[[ShardedGraph], tuple[Moved, ShardedGraph, float]],
     ) -> Moved | None:
         """Measures after an epoch, and moves where that is predicted to pay."""
-        if epochs == 0 or len(records) % self._measuring.every:
+        if epochs == 0 or len(records) % self._every:
             return None
         self._measure(sum(record.seconds for record in records))
-        wanted = self._measuring.moves and self._partition.num_parts > 1
+        wanted = self._may_move and self._partition.num_parts > 1
         if not wanted or self._profile.rounds < self._next_search:
             return None
         self._next_search = 2 * self._profile.rounds
         proposal = self._searched_for(records[self._since :], epochs)
         if proposal is None:
             return None
-        from jaxgraph.planner.cost.moves import move_to
-
         started = time.perf_counter()
         samples, predicted = self._profile.samples(), self._move_seconds
         left_behind = self._partition
-        run, sharded, seconds = move(
-            move_to(self._measuring.source, proposal.partition, self._sharded)
-        )
+        run, sharded, seconds = move(move_to(self._source, proposal.partition, self._sharded))
         self._begin(sharded, seconds)
         self._earlier += samples
         self._tried.append(left_behind)
@@ -192,8 +169,8 @@ class Watch:
         part = max(range(len(seconds)), key=seconds.__getitem__)
         return SlowestPart(part, seconds[part])
 
-    def samples(self) -> tuple[Any, ...]:
-        """The samples so far, `jaxgraph.planner.Sample`."""
+    def samples(self) -> tuple[Sample, ...]:
+        """The samples so far."""
         return (*self._earlier, *self._profile.samples())
 
     def measured(self, records: Sequence[EpochRecord]) -> Measured:
@@ -217,11 +194,9 @@ class Watch:
             self._windows += 1
 
     def _searched_for(self, records: Sequence[EpochRecord], epochs: int) -> Proposal | None:
-        from jaxgraph.planner.cost.moves import better_partition, groups_of
-
         started = time.perf_counter()
         proposal = better_partition(
-            self._measuring.source,
+            self._source,
             self._partition,
             self._profile.models(self._earlier),
             groups=groups_of(self._sharded),
@@ -234,10 +209,7 @@ class Watch:
         return proposal
 
 
-def _samples(fields: Sequence[Mapping[str, Any]]) -> list[Any]:
-    from jaxgraph.planner.cost.features import Access
-    from jaxgraph.planner.cost.linear_model import Sample
-
+def _samples(fields: Sequence[Mapping[str, Any]]) -> list[Sample]:
     return [Sample(**{**each, "access": Access(**each["access"])}) for each in fields]
 
 
