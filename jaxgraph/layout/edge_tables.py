@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.layout.manifest import Arrays
+from jaxgraph.layout.part_edges import PartEdges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +44,17 @@ def edge_tables(
     if repetition is not None:
         arrays[f"{name}/repetition"] = by_receiver.rows.in_row_order(repetition)
     return arrays
+
+
+def group_tables(name: str, edges: PartEdges) -> Arrays:
+    """The compressed rows of edges that form one group, in both orientations."""
+    by_receiver, by_sender = edges.by_receiver, edges.by_sender
+    return edge_tables(
+        name,
+        Side(by_receiver, by_receiver.rows, edges.sender_rows),
+        Side(by_sender, by_sender.rows, edges.receiver_rows),
+        edges.repetition,
+    )
 
 
 def halo_arrays(name: str, rows: CompressedRows, groups: range, boundary: int) -> Arrays:

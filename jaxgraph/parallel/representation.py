@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.layout.schema import EDGE_DATA
 from jaxgraph.parallel.feature_protocol import plain_features, plain_of
 
 if TYPE_CHECKING:
