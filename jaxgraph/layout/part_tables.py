@@ -8,16 +8,15 @@ holds the own rows, then the halos, with equally many rows per part.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.layout.edge_tables import Side, edge_tables, halo_arrays
-from jaxgraph.layout.local_order import SharedHalos
+from jaxgraph.layout.local_order import LocalOrder, SharedHalos
 from jaxgraph.layout.manifest import Arrays, Manifest
-from jaxgraph.layout.part_edges import PartEdges, outgoing_edges, outgoing_rows
+from jaxgraph.layout.part_edges import outgoing_edges, outgoing_rows
 from jaxgraph.layout.survey import OrderedParts
 
 
@@ -26,10 +25,12 @@ def part_arrays(
 ) -> Arrays:
     """The arrays of a part by name; an array that its graph lacks is empty."""
     order, edges = parts.order, parts.incoming[index]
-    if shared is None:
-        shared = SharedHalos(order, _OfSenders(parts.incoming))
+    of_senders, halos = order, edges.by_sender
+    if shared is not None:
+        of_senders, halos = shared.order, shared.of_parts[index]
     numbered = _by_step if manifest.mode == "sar" else _with_halos
-    senders, receivers = numbered(parts, index, manifest, shared), edges.by_receiver
+    senders = numbered(edges.by_sender, halos, of_senders, index, manifest)
+    receivers = edges.by_receiver
     arrays = parts.node_data(index) | edge_tables(
         "incoming",
         Side(receivers, receivers.rows, senders.rows.by_edge(senders.numbers)),
@@ -39,7 +40,8 @@ def part_arrays(
     arrays |= parts.edge_data(index, receivers.in_row_order(edges.edges))
     arrays |= {"incoming/sender_ids": senders.ids, "incoming/sender_ptr": senders.pointers}
     if order.num_parts > 1:
-        sent, boundary = outgoing_rows(shared.of_parts, index), manifest.own_senders.boundary_rows
+        read = [x.by_sender for x in parts.incoming] if shared is None else shared.of_parts
+        sent, boundary = outgoing_rows(read, index), manifest.own_senders.boundary_rows
         arrays |= halo_arrays("send", sent, range(order.num_parts - 1), boundary)
     if manifest.has_outgoing:
         arrays |= _outgoing_arrays(parts, index, manifest)
@@ -47,19 +49,6 @@ def part_arrays(
         arrays |= parts.feature_data(index)
     missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
     return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
-
-
-@dataclasses.dataclass(frozen=True)
-class _OfSenders(Sequence[CompressedRows]):
-    """The senders of the edges that end in each part, looked up when they are asked for."""
-
-    incoming: Sequence[PartEdges]
-
-    def __len__(self) -> int:
-        return len(self.incoming)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.incoming[index].by_sender
 
 
 class _Senders(NamedTuple):
@@ -78,8 +67,13 @@ class _Senders(NamedTuple):
     pointers: np.ndarray
 
 
-def _by_step(parts: OrderedParts, index: int, manifest: Manifest, shared: SharedHalos) -> _Senders:
-    senders, order, halos = parts.incoming[index].by_sender, shared.order, shared.of_parts[index]
+def _by_step(
+    senders: CompressedRows,
+    halos: CompressedRows,
+    order: LocalOrder,
+    index: int,
+    manifest: Manifest,
+) -> _Senders:
     # Senders of the first group are own rows; those of others are numbered within their halo.
     own_senders, numbers = senders.pointers[1], senders.numbers_in(halos)
     numbers[:own_senders] = senders.rows[:own_senders]
@@ -92,9 +86,8 @@ def _by_step(parts: OrderedParts, index: int, manifest: Manifest, shared: Shared
 
 
 def _with_halos(
-    parts: OrderedParts, index: int, manifest: Manifest, shared: SharedHalos
+    halo: CompressedRows, halos: CompressedRows, order: LocalOrder, index: int, manifest: Manifest
 ) -> _Senders:
-    halo, order, halos = parts.incoming[index].by_sender, shared.order, shared.of_parts[index]
     owner = (index - halo.groups().astype(np.int64)) % order.num_parts
     first = manifest.own_senders.node_rows + owner * manifest.halo_rows
     numbers = first + halo.numbers_in(halos)
