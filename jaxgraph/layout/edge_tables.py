@@ -58,7 +58,7 @@ def group_tables(name: str, edges: PartEdges) -> Arrays:
 
 
 def halo_arrays(name: str, rows: CompressedRows, groups: range, boundary: int) -> Arrays:
-    """The arrays of `jaxgraph.parallel.shard.HaloTable`."""
+    """The arrays of `jaxgraph.parallel.exchange.HaloTable`."""
     pointers = rows.pointers[groups.start : groups.stop + 1]
     sent = rows.rows[rows.halo_order()[pointers[0] : pointers[-1]]]
     pointers = pointers - pointers[0]

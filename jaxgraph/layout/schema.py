@@ -118,7 +118,7 @@ def node_fields(
 def halo_fields(
     name: str, steps: int, rows: int, table_rows: int, boundary: int
 ) -> Iterator[Field]:
-    """The arrays of `jaxgraph.parallel.shard.HaloTable`.
+    """The arrays of `jaxgraph.parallel.exchange.HaloTable`.
 
     A step of the ring exchanges at most `rows` rows out of the first `boundary` of a table.
     """
