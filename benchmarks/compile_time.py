@@ -25,7 +25,7 @@ import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import OGBN_ARXIV
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 
 SHAPE = OGBN_ARXIV
 LAYERS = 3

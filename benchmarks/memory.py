@@ -21,7 +21,7 @@ import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import make_model
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 
 NODES, DEGREE, FEATURES, CLASSES = 16_384, 16, 64, 16
 

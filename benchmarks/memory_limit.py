@@ -18,7 +18,7 @@ import optax
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
 from benchmarks.generated import make_model
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.planner import GraphCounts, find_target
 from jaxgraph.planner.degree_model import counted_manifest
 from jaxgraph.planner.policy_search import Needed, cheapest_fitting

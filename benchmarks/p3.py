@@ -34,7 +34,7 @@ from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.nn import SAGEConv
 from jaxgraph.parallel import ptags
 from jaxgraph.parallel.feature_protocol import Features, plain_features
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.train.aggregates import aggregate_once
 

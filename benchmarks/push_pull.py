@@ -26,7 +26,7 @@ from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.fitting import with_headroom
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.planner.targets import find_target
 
 HIDDEN, LAYERS = 256, 3

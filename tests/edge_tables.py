@@ -139,7 +139,7 @@ def check_orientation(arrays: Arrays, name: str, manifest: Manifest) -> None:
     sizes = edge_sizes(manifest)[name]
     chunk = sizes.chunk
     for side in ("by_receiver", "by_sender"):
-        capacity = sizes.of(f"{name}/{side}").capacity
+        capacity = getattr(sizes, side).capacity
         slots: list[int] = []
         for group in range(num_groups(arrays, name)):
             found = list(lanes(arrays, f"{name}/{side}", group, chunk))

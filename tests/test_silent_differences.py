@@ -200,7 +200,7 @@ MIXING: dict[str, Term] = {
     "carried": lambda p, s, r, e: lax.scan(lambda c, x: (c + x, c), jnp.zeros(F), s)[1],
     "until all": lambda p, s, r, e: lax.while_loop(lambda x: jnp.any(x > 0), lambda x: x - 1, s),
     "cond on all": lambda p, s, r, e: lax.cond(s.sum() > 0, lambda: s, lambda: r),
-    "transposed": lambda p, s, r, e: s.T,
+    "turned": lambda p, s, r, e: s.T,
     "in a jit": lambda p, s, r, e: jax.jit(lambda x: x - x.max(0))(s),
 }
 

@@ -31,7 +31,7 @@ from jaxgraph.parallel import (
 )
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.part_alone import part_alone
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.partition import Partition, partition
 from jaxgraph.train.aggregates import with_aggregates
 from pallas_kernels.teams import Launch

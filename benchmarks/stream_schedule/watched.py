@@ -125,8 +125,9 @@ class _Counted(Rehearsal):
         self.sent, self._is_visit = sent, False
         paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(host.like)]
         names = [jax.tree_util.keystr(path) for path in paths]
-        self._features = names.index(".nodes")
-        found = (at for at, name in enumerate(names) if name.startswith((".incoming", ".outgoing")))
+        self._features = next(at for at, name in enumerate(names) if name.endswith("].nodes"))
+        groups = (".incoming", ".outgoing")
+        found = (at for at, name in enumerate(names) if any(each in name for each in groups))
         sent.edges = frozenset(found)
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What is compiled, what a program sends between devices, and the work that overlaps it."""
+"""Compilations; the bytes that a program sends between devices, and the work that overlaps them."""
 
 from jaxgraph.analysis.compilations import compilations
 from jaxgraph.analysis.traffic import overlapped, traffic, traffic_by_link

@@ -12,7 +12,7 @@ from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.datasets.registry import is_file_name
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import GraphFacts
-from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.layout.schema import EDGE_DATA
 
 
 def load_graph(options: GraphOptions) -> Graph:

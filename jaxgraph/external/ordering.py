@@ -14,6 +14,7 @@ from jaxgraph.external.splitting import Buckets
 from jaxgraph.external.work import StepFiles, Work
 from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.layout.local_order import LocalOrder, order_of_nodes
+from jaxgraph.layout.node_tables import Degrees
 from jaxgraph.layout.part_edges import PartEdges, ordered_edges
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, count_lengths, stack_lengths
 from jaxgraph.partition.sorting import index_dtype
@@ -42,33 +43,24 @@ class NodeFacts:
 
 def count_nodes(buckets: Buckets, part: np.ndarray, chunk: int) -> NodeFacts:
     """Counts degrees, and orders nodes by the part that owns them."""
-    nodes, edge_cut = len(part), 0
-    in_degree, on_boundary = np.zeros(nodes, np.int32), np.zeros(nodes, bool)
-    missing = np.ones(nodes, bool)
-    weighted = np.zeros(nodes) if "edge_weight" in buckets.data else None
+    nodes, edge_cut, weighted = len(part), 0, "edge_weight" in buckets.data
+    counted, on_boundary = Degrees(nodes, weighted=weighted), np.zeros(nodes, bool)
     for index, count in enumerate(buckets.counts):
         for first in range(0, count, chunk):
-            ends = (buckets.rows(index, each) for each in ("senders", "receivers"))
-            senders, receivers = (rows[first : first + chunk] for rows in ends)
-            np.add.at(in_degree, receivers, 1)
-            missing[senders[senders == receivers]] = False
+            names = ["senders", "receivers"] + ["edge_weight"] * weighted
+            own = [buckets.rows(index, each)[first : first + chunk] for each in names]
+            counted.add(*own)
+            senders, receivers = own[:2]
             cut = part[senders] != index
             on_boundary[senders[cut]] = True
             on_boundary[receivers[cut]] = True
             edge_cut += int(np.count_nonzero(cut))
-            if weighted is not None:
-                # One addition after the other, in the order of `numpy.bincount`.
-                weights = buckets.rows(index, "edge_weight")[first : first + chunk]
-                np.add.at(weighted, receivers, weights.astype(np.float64))
-    logarithms = in_degree.astype(np.float64)
+    logarithms = counted.in_degree.astype(np.float64)
     mean = float(np.log1p(logarithms, out=logarithms).mean())
     del logarithms
-    degrees = {"in_degree": in_degree.astype(np.float32), "missing_self_loop": missing}
-    if weighted is not None:
-        degrees["weighted_in_degree"] = weighted
     counts = np.asarray(buckets.counts, np.int64)
     order = order_of_nodes(part, on_boundary, np.zeros(0, np.int32), counts)
-    return NodeFacts(degrees, order, edge_cut, mean)
+    return NodeFacts(counted.arrays(), order, edge_cut, mean)
 
 
 def order_parts(

@@ -8,23 +8,21 @@ that chunk of its own part, or of all parts of its row of devices.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Mapping
 from numbers import Integral
 
 import numpy as np
 import scipy.sparse as sp
 
-from jaxgraph.layout.compressed_rows import compress
 from jaxgraph.layout.derived import rows
-from jaxgraph.layout.description import orientation_extents, with_slack
-from jaxgraph.layout.edge_tables import Side, edge_tables
-from jaxgraph.layout.extents import Extents, extents_of
+from jaxgraph.layout.derived.orientations import fill
+from jaxgraph.layout.description import sized
+from jaxgraph.layout.edge_tables import group_tables
+from jaxgraph.layout.extents import Extents
 from jaxgraph.layout.feature_tables import FeatureEdges, count_features, feature_edges
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import (
-    EDGE_DATA,
+    COLUMNS,
     FEATURES,
     TOPOLOGIES,
     VALUES,
@@ -32,17 +30,12 @@ from jaxgraph.layout.manifest import (
     ColumnSchedule,
     FeatureSizes,
     Manifest,
-    Shapes,
-    fill_value,
 )
-from jaxgraph.layout.node_tables import edge_arrays
-from jaxgraph.layout.part_edges import PartEdges
-from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
+from jaxgraph.layout.node_tables import counted_arrays, edge_arrays
+from jaxgraph.layout.part_edges import PartEdges, edge_lengths, edges_between
+from jaxgraph.layout.schema import EDGE_PREFIX
 from jaxgraph.layout.survey import Survey
 from jaxgraph.partition.sorting import counting_argsort
-
-PREFIX = "columns/"
-_DEGREES = ("in_degree", "missing_self_loop", "weighted_in_degree")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,32 +79,29 @@ class ColumnTables:
 
     Attributes:
       survey: the graph, ordered.
-      schedule: the split of the features.
-      node_rows: rows of every part in the table of all nodes.
+      manifest: counts and padded shapes.
       by_chunk: for each holder (a row of devices, or a part), the edges of each chunk.
-      shapes: of the arrays of a device that its manifest lists.
-      features: the sizes of sparse features, or None.
       by_slice: the non-zeros of every slice of sparse features, or None.
     """
 
     survey: Survey
-    schedule: ColumnSchedule
-    node_rows: int
+    manifest: Manifest
     by_chunk: tuple[tuple[PartEdges, ...], ...]
-    shapes: Shapes
-    features: FeatureSizes | None
     by_slice: tuple[FeatureEdges, ...] | None
     _latest: dict[int, Arrays] = dataclasses.field(default_factory=dict)
 
     def arrays(self, part: int) -> Arrays:
         """The arrays of the device of a part, in the shapes of the manifest."""
-        schedule = self.schedule
-        own = schedule.slice_of(part % schedule.groups)
+        schedule = self.manifest.columns
+        assert schedule is not None
+        own, graph = schedule.slice_of(part % schedule.groups), self.survey.graph
         holder = part // schedule.groups if schedule.topology == "replicated" else part
+        counted = counted_arrays(self.survey.degrees, np.arange(graph.num_nodes))
+        of_nodes = {f"{COLUMNS}/{name}": self._of_all(values) for name, values in counted.items()}
         return {
-            f"{PREFIX}offset": np.asarray(own.start, np.int32),
+            f"{COLUMNS}/offset": np.asarray(own.start, np.int32),
             **self._features(own, part % schedule.groups),
-            **self._node_arrays(),
+            **of_nodes,
             **self._edge_arrays(holder),
         }
 
@@ -120,67 +110,42 @@ class ColumnTables:
             return self.by_slice[group].arrays()
         nodes = self.survey.graph.nodes
         assert isinstance(nodes, np.ndarray)
-        values = np.zeros(*self.shapes["nodes"])
+        values = np.zeros(*self.manifest.array_shapes()["nodes"])
         # A memory-mapped file is read in these columns alone.
-        values[:, : own.stop - own.start] = self._table_of_nodes(nodes[:, own])
+        values[:, : own.stop - own.start] = self._of_all(nodes[:, own])
         return {"nodes": values}
 
-    def _table_of_nodes(self, values: np.ndarray) -> np.ndarray:
+    def _of_all(self, values: np.ndarray) -> np.ndarray:
         """[all rows, ...] of values [nodes, ...] in the order of the graph, padded with zeros."""
-        order = self.survey.order
-        table = np.zeros((order.num_parts * self.node_rows, *values.shape[1:]), values.dtype)
+        order, node_rows = self.survey.order, self.manifest.node_rows
+        table = np.zeros((order.num_parts * node_rows, *values.shape[1:]), values.dtype)
         for part in range(order.num_parts):
-            nodes, first = order.nodes_of(part), part * self.node_rows
+            nodes, first = order.nodes_of(part), part * node_rows
             table[first : first + len(nodes)] = values[nodes]
         return table
-
-    def _node_arrays(self) -> Arrays:
-        graph, degrees = self.survey.graph, self.survey.degrees
-        by_node: Mapping[str, np.ndarray] = {
-            "node_ids": np.arange(graph.num_nodes, dtype=np.int32),
-            "node_mask": np.ones(graph.num_nodes, bool),
-            **degrees,
-        }
-        return {PREFIX + name: self._table_of_nodes(values) for name, values in by_node.items()}
 
     def _edge_arrays(self, holder: int) -> Arrays:
         """The consecutive chunks of a holder, cached for the next device that needs them."""
         if holder not in self._latest:
             self._latest.clear()
-            chunks = [self._chunk(holder, chunk) for chunk in range(self.schedule.chunks)]
-            self._latest[holder] = {
-                name: _stacked([each[name] for each in chunks], *self.shapes[name], name)
-                for name in chunks[0]
-            }
+            chunks, stacked = list(map(self._chunk, self.by_chunk[holder])), {}
+            for name in chunks[0]:
+                (_, *shape), dtype = self.manifest.array_shapes()[name]
+                padded = [fill(name, each[name], tuple(shape), dtype) for each in chunks]
+                stacked[name] = np.stack(padded)
+            self._latest[holder] = stacked
         return self._latest[holder]
 
-    def _chunk(self, holder: int, chunk: int) -> Arrays:
-        edges = self.by_chunk[holder][chunk]
-        by_receiver, by_sender = edges.by_receiver, edges.by_sender
-        arrays = edge_tables(
-            PREFIX.removesuffix("/"),
-            Side(by_receiver, by_receiver.rows, edges.sender_rows),
-            Side(by_sender, by_sender.rows, edges.receiver_rows),
-            None,
-        )
-        in_slots = edge_arrays(self.survey.graph, by_receiver.in_row_order(edges.edges))
-        return arrays | {PREFIX + name: in_slots[name] for name in EDGE_DATA if name in in_slots}
+    def _chunk(self, edges: PartEdges) -> Arrays:
+        arrays = group_tables(COLUMNS, edges)
+        in_slots = edge_arrays(self.survey.graph, edges.by_receiver.in_row_order(edges.edges))
+        in_slots = {f"{COLUMNS}/{name}": values for name, values in in_slots.items()}
+        return arrays | {x: in_slots[x] for x in in_slots.keys() & self.manifest.fields.keys()}
 
 
-def _stacked(
-    values: list[np.ndarray], shape: tuple[int, ...], dtype: np.dtype, name: str
-) -> np.ndarray:
-    stacked = np.full(shape, fill_value(name, len(shape)), dtype)
-    for index, each in enumerate(values):
-        stacked[(index, *(slice(0, size) for size in each.shape))] = each
-    return stacked
-
-
-def column_tables(
-    survey: Survey, manifest: Manifest, request: ColumnRequest
-) -> tuple[Manifest, ColumnTables]:
+def column_tables(survey: Survey, manifest: Manifest, request: ColumnRequest) -> ColumnTables:
     """Chooses the number of slices of the features, and orders the edges of every chunk."""
-    graph, parts = survey.graph, survey.num_parts
+    graph, parts = survey.graph, manifest.num_parts
     check_sizes({"the rows of all parts": parts * manifest.node_rows})
     if graph.nodes is None:
         raise ValueError(
@@ -195,19 +160,17 @@ def column_tables(
             "share slices with feature_budget=<bytes per device>"
         )
     candidates = [g for g in range(1, parts + 1) if parts % g == 0 and g <= features]
-    if request.budget is None:
-        candidates = [parts]
-    least = 0
+    budget, least = request.budget, 0
+    if budget is None:
+        candidates, budget = [parts], math.inf
     for groups in candidates:
         of_slice = _bytes_of_nodes(survey, manifest, request, groups)
-        is_too_large = request.budget is not None and of_slice > request.budget
-        if is_too_large and groups != candidates[-1]:
+        if of_slice > budget and groups != candidates[-1]:
             continue
         tables = _tables(survey, manifest, request, groups)
-        found = _listing(manifest, tables.shapes, tables.schedule, tables.features)
-        least = of_slice + _bytes_of_edges(found, request)
-        if request.budget is None or least <= request.budget:
-            return found, tables
+        least = of_slice + _bytes_of_edges(tables.manifest, request)
+        if least <= budget:
+            return tables
     raise ValueError(
         f"feature_budget is {request.budget} bytes, but the smallest slice of the features, "
         f"1 of {candidates[-1]}, needs {least} with the edges that a device holds; raise the "
@@ -226,7 +189,7 @@ def _bytes_of_nodes(survey: Survey, manifest: Manifest, request: ColumnRequest, 
         return 0
     dtype = nodes.dtype if request.node_dtype is None else request.node_dtype
     width = -(-nodes.shape[1] // groups)
-    return survey.num_parts * manifest.node_rows * width * dtype.itemsize
+    return manifest.num_parts * manifest.node_rows * width * dtype.itemsize
 
 
 def _bytes_of_edges(manifest: Manifest, request: ColumnRequest) -> int:
@@ -234,57 +197,37 @@ def _bytes_of_edges(manifest: Manifest, request: ColumnRequest) -> int:
     if manifest.features is not None and request.node_dtype is not None:
         manifest = manifest.storing(VALUES, request.node_dtype)
     listed = manifest.array_shapes()
-    placed = listed | rows.shapes(listed, manifest)
+    placed = listed | rows.shapes(listed, manifest.edge_sets.values())
     return sum(
         math.prod(shape) * dtype.itemsize
         for name, (shape, dtype) in placed.items()
-        if name.startswith((PREFIX, f"{FEATURES}/"))
+        if name.startswith((f"{COLUMNS}/", f"{FEATURES}/"))
     )
-
-
-def _listing(
-    manifest: Manifest,
-    of_columns: Shapes,
-    schedule: ColumnSchedule,
-    features: FeatureSizes | None = None,
-) -> Manifest:
-    shapes = {name: (shape, dtype) for name, shape, dtype in manifest.shapes}
-    shapes |= {name: (shape, dtype.str) for name, (shape, dtype) in of_columns.items()}
-    listed = tuple((name, *shapes[name]) for name in sorted(shapes))
-    return dataclasses.replace(manifest, shapes=listed, columns=schedule, features=features)
 
 
 def _tables(
     survey: Survey, manifest: Manifest, request: ColumnRequest, groups: int
 ) -> ColumnTables:
-    parts, chunks = survey.num_parts, int(request.chunks)
+    parts, chunks = manifest.num_parts, int(request.chunks)
     step = groups if request.topology == "replicated" else 1
     by_chunk = tuple(
         _by_chunk(survey, manifest.node_rows, range(first, first + step), chunks)
         for first in range(0, parts, step)
     )
     flat = [edges for of_holder in by_chunk for edges in of_holder]
-    lengths = EdgeLengths(
-        count_lengths([edges.by_receiver for edges in flat]),
-        count_lengths([edges.by_sender for edges in flat]),
-    )
     schedule = ColumnSchedule(
         num_features=survey.graph.num_features,
         groups=groups,
         replicas=parts // groups,
         topology=request.topology,
         chunks=chunks,
-        lengths=lengths,
+        lengths=edge_lengths(flat),
     )
     slots = max(len(each.edges) for each in flat)
-    shapes = _shapes(extents_of(survey), manifest.node_rows, schedule, slots)
-    features, by_slice = None, _by_slice(survey, manifest.node_rows, schedule)
-    if by_slice is not None:
-        lengths, of_features = count_features(by_slice)
-        features = FeatureSizes(schedule.width, (lengths,))
-        for name, (shape, dtype) in of_features.items():
-            shapes[name] = (with_slack(manifest, name, shape), dtype)
-    return ColumnTables(survey, schedule, manifest.node_rows, by_chunk, shapes, features, by_slice)
+    by_slice = _by_slice(survey, manifest.node_rows, schedule)
+    features = None if by_slice is None else count_features(schedule.width, by_slice)
+    found = describe_columns(survey.extents, manifest, schedule, slots, features)
+    return ColumnTables(survey, found, by_chunk, by_slice)
 
 
 def _by_slice(
@@ -300,36 +243,30 @@ def _by_slice(
     return tuple(feature_edges(ordered[:, own], rows) for own in slices)
 
 
-def _shapes(extents: Extents, node_rows: int, schedule: ColumnSchedule, slots: int) -> Shapes:
-    """The shapes of the arrays of a device that a manifest lists, for chunks of so many edges."""
-    kinds = {name: (rest, dtype) for name, rest, dtype in extents.node_data}
-    rows = extents.num_parts * node_rows
-    shapes: Shapes = {
-        f"{PREFIX}offset": ((), np.dtype(np.int32)),
-    }
-    if "nodes" in kinds:
-        shapes["nodes"] = ((rows, schedule.width), kinds["nodes"][1])
-    for name in ("node_ids", "node_mask", *_DEGREES):
-        if name in kinds:
-            shapes[PREFIX + name] = ((rows,), kinds[name][1])
-    lengths, integer = schedule.lengths, np.dtype(np.int32)
-    for end, counts in {"receiver": lengths.by_receiver, "sender": lengths.by_sender}.items():
-        for name, shape in orientation_extents(f"{PREFIX}by_{end}", counts, slots):
-            first = shape[0] + name.endswith("/compressed_starts")
-            shapes[name] = ((schedule.chunks, first, *shape[1:]), integer)
-    # Named arrays are left out: first layers on columns read these alone.
-    for name, rest, dtype in extents.edge_data:
-        if name in EDGE_DATA:
-            shapes[PREFIX + name] = ((schedule.chunks, slots, *rest), dtype)
-    return shapes
-
-
 def describe_columns(
-    extents: Extents, manifest: Manifest, schedule: ColumnSchedule, slots: int
+    extents: Extents,
+    manifest: Manifest,
+    schedule: ColumnSchedule,
+    slots: int,
+    features: FeatureSizes | None = None,
 ) -> Manifest:
-    """The manifest of a counted graph with dense features, split by column."""
+    """The manifest of a counted graph, split by column, for chunks of so many edges."""
     check_sizes({"the rows of all parts": extents.num_parts * manifest.node_rows})
-    return _listing(manifest, _shapes(extents, manifest.node_rows, schedule, slots), schedule)
+    manifest = dataclasses.replace(manifest, columns=schedule, features=features)
+    sizes = manifest.edge_sets[COLUMNS].sizes(slots)
+    if features is not None:
+        sizes |= manifest.edge_sets[FEATURES].sizes()
+    # Named arrays of edges are left out: first layers on columns read no others.
+    of_all = {
+        f"{COLUMNS}/{name}": kind
+        for name, kind in extents.data.items()
+        if not name.startswith(EDGE_PREFIX)
+    }
+    shapes = sized(manifest, sizes, of_all)
+    if "nodes" in extents.data:
+        rows, dtype = extents.num_parts * manifest.node_rows, extents.data["nodes"][1]
+        shapes["nodes"] = (rows, schedule.width), dtype
+    return manifest.listing(shapes)
 
 
 def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:
@@ -340,25 +277,12 @@ def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tupl
     chunk, row = np.divmod(order.row[graph.receivers[edges]], run)
     receivers = (order.part[graph.receivers[edges]].astype(np.int32) - parts.start) * run + row
     by_chunk = counting_argsort(chunk, chunks)
-    bounds = np.searchsorted(chunk[by_chunk], np.arange(chunks + 1))
+    bounds = np.searchsorted(chunk[by_chunk], np.arange(1, chunks))
     senders = graph.senders[edges]
-    senders = (order.part[senders].astype(np.int64) * node_rows + order.row[senders]).astype(
-        np.int32
-    )
+    senders = order.part[senders].astype(np.int64) * node_rows + order.row[senders]
     found = []
-    for first, stop in itertools.pairwise(bounds):
-        some = by_chunk[first:stop]
-        some = some[counting_argsort(senders[some], order.num_parts * node_rows)]
-        ends = np.asarray([0, len(some)])
-        by_row = counting_argsort(receivers[some], len(parts) * run)
-        found.append(
-            PartEdges(
-                edges[some],
-                senders[some],
-                receivers[some].astype(np.int32),
-                None,
-                compress(senders[some], None, ends),
-                compress(receivers[some][by_row], by_row, ends),
-            )
-        )
+    for some in np.split(by_chunk, bounds):
+        sizes = order.num_parts * node_rows, len(parts) * run
+        ordered = edges_between(senders[some], receivers[some], *sizes)
+        found.append(dataclasses.replace(ordered, edges=edges[some][ordered.edges]))
     return tuple(found)

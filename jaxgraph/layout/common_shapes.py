@@ -50,13 +50,14 @@ def common_shapes(
     fixed = [_manifest(each) for each in graphs if not isinstance(each, tuple | PartTables)]
     made = [each.survey for each in graphs if isinstance(each, PartTables)]
     if mode is None:
-        modes = [manifest.mode for manifest in fixed] + [found.mode for found in made]
+        modes = [manifest.mode for manifest in fixed] + [found.extents.mode for found in made]
         mode = modes[0] if modes else "sar"
     for graph, *_ in (each for each in graphs if isinstance(each, tuple)):
         check_graph(graph, "common_shapes((graph, partition), ...)")
     made += [survey(*each, mode) for each in graphs if isinstance(each, tuple)]
-    unit = fixed[0].halo_unit if fixed else choose_halo_unit(made)
-    common = merge([*fixed, *(describe(found, unit) for found in made)])
+    unit = fixed[0].halo_unit if fixed else choose_halo_unit([found.extents for found in made])
+    described = [describe(x.extents, unit, features=x.feature_sizes) for x in made]
+    common = merge([*fixed, *described])
     return with_headroom(common, headroom) if headroom else common
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.layout.manifest import Arrays
+from jaxgraph.layout.part_edges import PartEdges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +46,19 @@ def edge_tables(
     return arrays
 
 
+def group_tables(name: str, edges: PartEdges) -> Arrays:
+    """The compressed rows of edges that form one group, in both orientations."""
+    by_receiver, by_sender = edges.by_receiver, edges.by_sender
+    return edge_tables(
+        name,
+        Side(by_receiver, by_receiver.rows, edges.sender_rows),
+        Side(by_sender, by_sender.rows, edges.receiver_rows),
+        edges.repetition,
+    )
+
+
 def halo_arrays(name: str, rows: CompressedRows, groups: range, boundary: int) -> Arrays:
-    """The arrays of `jaxgraph.parallel.shard.HaloTable`."""
+    """The arrays of `jaxgraph.parallel.exchange.HaloTable`."""
     pointers = rows.pointers[groups.start : groups.stop + 1]
     sent = rows.rows[rows.halo_order()[pointers[0] : pointers[-1]]]
     pointers = pointers - pointers[0]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from jaxgraph.layout.halo import pair_counts
+from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.layout.manifest import Counts
-from jaxgraph.layout.node_tables import edge_arrays, node_arrays
+from jaxgraph.layout.part_edges import PartEdges, edge_lengths
 from jaxgraph.layout.row_lengths import EdgeLengths
-from jaxgraph.layout.survey import Survey
-
-Shape = tuple[int, ...]
+from jaxgraph.layout.schema import Kinds
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,8 +25,6 @@ class Extents:
       counts: nodes, edges and halo rows of the whole graph.
       num_classes, multilabel: of the labels.
       part_nodes: int [parts], nodes of each.
-      part_senders: int [parts], senders of each; None: they are the same nodes.
-      boundary_of_senders: as `boundary`, of the senders' table.
       part_edges: int [parts], edges that end in each.
       boundary: the first rows of a part among which are all that others read, of the largest.
       halo: int64 [parts, parts], rows that a part needs from another one to aggregate.
@@ -33,7 +32,10 @@ class Extents:
         "domain".
       lengths: row lengths, in as many groups per part as the mode visits edges in.
       has_repetitions: whether some edges are equal.
-      node_data, edge_data: (name, shape of a row, dtype) of arrays with a row per node or edge.
+      data: the arrays with a row per node or a slot per edge.
+      num_edge_types: the largest edge type plus one; 0: not known.
+      part_senders: int [parts], senders of each; None: they are the same nodes.
+      boundary_of_senders: as `boundary`, of the senders' table.
     """
 
     mode: str
@@ -47,8 +49,8 @@ class Extents:
     reach: np.ndarray
     lengths: EdgeLengths
     has_repetitions: bool
-    node_data: tuple[tuple[str, Shape, np.dtype], ...]
-    edge_data: tuple[tuple[str, Shape, np.dtype], ...]
+    data: Kinds
+    num_edge_types: int = 0
     part_senders: np.ndarray | None = None
     boundary_of_senders: int = 0
 
@@ -58,28 +60,44 @@ class Extents:
         return len(self.part_nodes)
 
 
-def extents_of(survey: Survey) -> Extents:
-    """The counts of a surveyed graph that decide the shapes of its parts."""
-    graph, order, nothing = survey.graph, survey.order, np.zeros(0, np.int64)
-    senders = order if survey.shared is None else survey.shared.order
-
-    def kinds(arrays: Mapping[str, np.ndarray]) -> tuple[tuple[str, Shape, np.dtype], ...]:
-        return tuple((name, values.shape[1:], values.dtype) for name, values in arrays.items())
-
-    return Extents(
-        mode=survey.mode,
-        counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
-        num_classes=graph.num_classes,
-        multilabel=graph.is_multilabel,
-        part_nodes=np.diff(order.part_ptr),
-        part_edges=np.diff(order.edge_ptr),
-        boundary=int(order.boundary.max()),
-        halo=survey.halo,
-        reach=survey.reach,
-        lengths=survey.lengths,
-        has_repetitions=survey.has_repetitions,
-        node_data=kinds(node_arrays(graph, survey.degrees, nothing)),
-        edge_data=kinds(edge_arrays(graph, nothing)),
-        part_senders=None if survey.shared is None else np.diff(senders.part_ptr),
-        boundary_of_senders=int(senders.boundary.max()),
+def count_edges(
+    mode: str, order: LocalOrder, incoming: Sequence[PartEdges], **facts: Any
+) -> Extents:
+    """The extents of parts from the edges that end in each; `facts` are all that do not follow."""
+    return count_parts(
+        mode,
+        order,
+        [len(edges.edges) for edges in incoming],
+        [edges.by_receiver.pointers for edges in incoming],
+        [edges.by_sender.pointers for edges in incoming],
+        lengths=edge_lengths(incoming, whole=mode == "domain"),
+        has_repetitions=any(edges.repetition is not None for edges in incoming),
+        **facts,
     )
+
+
+def count_parts(
+    mode: str,
+    order: LocalOrder,
+    part_edges: Sequence[int],
+    by_receiver: Sequence[np.ndarray],
+    by_sender: Sequence[np.ndarray],
+    **facts: Any,
+) -> Extents:
+    """The extents of parts from the pointers to the rows of each group at both ends."""
+    halo = pair_counts(by_sender)
+    return Extents(
+        mode=mode,
+        counts=Counts(len(order.part), sum(part_edges), int(halo.sum())),
+        part_nodes=np.diff(order.part_ptr),
+        part_edges=np.asarray(part_edges, np.int64),
+        boundary=int(order.boundary.max()),
+        halo=halo,
+        reach=np.zeros_like(halo) if mode == "domain" else pair_counts(by_receiver),
+        **facts,
+    )
+
+
+def kinds_of(arrays: Mapping[str, np.ndarray]) -> Kinds:
+    """The kinds of arrays of nodes and edges."""
+    return {name: (values.shape[1:], values.dtype) for name, values in arrays.items()}

@@ -3,74 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from jaxgraph.layout.compressed_rows import CompressedRows, compress
-from jaxgraph.layout.edge_tables import Side, edge_tables
-from jaxgraph.layout.manifest import FEATURES, VALUES, Arrays, Shapes
-from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
-from jaxgraph.partition.sorting import counting_argsort
+from jaxgraph.layout.edge_tables import group_tables
+from jaxgraph.layout.manifest import FEATURES, VALUES, Arrays, FeatureSizes
+from jaxgraph.layout.part_edges import PartEdges, edge_lengths, edges_between
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureEdges:
-    """The non-zeros in the rows of a table of nodes, by row and column.
+    """The non-zeros in the rows of a table of nodes.
 
     Attributes:
-      values: float32 [non-zeros].
-      rows, columns: int32 [non-zeros].
-      by_receiver, by_sender: the non-zeros of each row, and of each column.
+      values: float32 [non-zeros], by row and column.
+      edges: from the columns to the rows.
     """
 
     values: np.ndarray
-    rows: np.ndarray
-    columns: np.ndarray
-    by_receiver: CompressedRows
-    by_sender: CompressedRows
+    edges: PartEdges
 
     def arrays(self) -> Arrays:
         """The arrays that a manifest lists, not padded."""
-        by_receiver = Side(self.by_receiver, self.by_receiver.rows, self.columns)
-        by_sender = Side(self.by_sender, self.by_sender.rows, self.rows)
-        arrays = edge_tables(FEATURES, by_receiver, by_sender, None) | {VALUES: self.values}
-        # Values are stored in both orders: no value is looked up through edge ids.
+        arrays = group_tables(FEATURES, self.edges) | {VALUES: self.values}
         del arrays[f"{FEATURES}/by_sender/edge_ids"]
         return arrays
 
 
 def feature_edges(matrix: Any, rows: np.ndarray) -> FeatureEdges:
     """Orders the non-zeros of some nodes."""
-    (_, num_columns), columns = matrix.shape, matrix.indices.astype(np.int32)
-    row_of_each = np.repeat(rows, np.diff(matrix.indptr)).astype(np.int32)
-    ends, by_column = np.asarray([0, len(columns)]), counting_argsort(columns, num_columns)
-    return FeatureEdges(
-        matrix.data,
-        row_of_each,
-        columns,
-        compress(row_of_each, None, ends),
-        compress(columns[by_column], by_column, ends),
-    )
+    receivers = np.repeat(rows, np.diff(matrix.indptr))
+    num_rows = int(rows.max(initial=0)) + 1
+    edges = edges_between(matrix.indices, receivers, matrix.shape[1], num_rows)
+    return FeatureEdges(edges.by_receiver.in_row_order(matrix.data[edges.edges]), edges)
 
 
-def count_features(tables: Sequence[FeatureEdges]) -> tuple[EdgeLengths, Shapes]:
-    """The lengths of rows and columns, and the shapes of the arrays of all tables."""
-    lengths = EdgeLengths(
-        count_lengths([table.by_receiver for table in tables]),
-        count_lengths([table.by_sender for table in tables]),
-    )
-    return lengths, dict(_extents(tables))
-
-
-def _extents(tables: Sequence[FeatureEdges]) -> Iterator[tuple[str, tuple[tuple[int], np.dtype]]]:
-    integer, slots = np.dtype(np.int32), (max(len(table.values) for table in tables),)
-    for end in ("by_receiver", "by_sender"):
-        prefix = f"{FEATURES}/{end}"
-        rows = (max(len(getattr(table, end).rows) for table in tables),)
-        yield f"{prefix}/neighbors", (slots, integer)
-        yield f"{prefix}/compressed_ptr", ((2,), integer)
-        yield f"{prefix}/compressed_rows", (rows, integer)
-        yield f"{prefix}/compressed_starts", (rows, integer)
-    yield VALUES, (slots, np.dtype(np.float32))
+def count_features(num_columns: int, tables: Sequence[FeatureEdges]) -> FeatureSizes:
+    """The sizes of sparse features of so many columns."""
+    return FeatureSizes(num_columns, (edge_lengths([table.edges for table in tables]),))

@@ -5,24 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from jaxgraph.layout.derived import row_splits, rows
-from jaxgraph.layout.description import with_slack
-from jaxgraph.layout.manifest import FeatureSizes, Manifest
+from jaxgraph.layout.manifest import FeatureSizes, Manifest, Shapes
 from jaxgraph.layout.row_lengths import EdgeLengths
 
-Units = tuple[tuple[int, ...], ...]
-FILLABLE = frozenset(
-    ("labels", "train_mask", "val_mask", "test_mask", "incoming/repetition", "outgoing/repetition")
-)
-"""Arrays whose padding means "none": a graph may lack them."""
 _ROWS = ("node_rows", "boundary_rows")
 _SIZES = ("num_classes", "num_edge_types", *_ROWS)
 _UNITS = ("halo_units", "reach_units")
-_PER_GROUP = ("ptr", "/position")
-"""Suffixes of the arrays whose first axis counts groups or follows from the sizes alone."""
 _ADVICE = "make shapes that hold all graphs with jaxgraph.parallel.common_shapes"
 
 
@@ -30,7 +23,7 @@ def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
     """The shapes of `pad_to` with the counts of a graph that they hold."""
     _check_kind(manifest, pad_to)
     offered = pad_to.array_shapes()
-    needed = _resized(manifest, pad_to).array_shapes()
+    needed = _resized(manifest, pad_to)
     unheard = sorted(needed.keys() - offered.keys())
     if unheard:
         raise ValueError(f"pad_to has no room for {', '.join(unheard)}; {_ADVICE}")
@@ -76,16 +69,17 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
         features=_all_features(manifests),
         has_padding=True,
         counts=None,
-        **{name: max(getattr(manifest, name) for manifest in manifests) for name in _SIZES},
-        **{name: _largest([getattr(manifest, name) for manifest in manifests]) for name in _UNITS},
+        **{
+            name: _plain(np.max([getattr(manifest, name) for manifest in manifests], axis=0))
+            for name in (*_SIZES, *_UNITS)
+        },
     )
-    shapes: dict[str, tuple[tuple[int, ...], str]] = {}
+    shapes: Shapes = {}
     for manifest in manifests:
-        for name, shape, dtype in _resized(manifest, common).shapes:
-            known = shapes[name][0] if name in shapes else shape
+        for name, (shape, dtype) in _resized(manifest, common).items():
+            known, _ = shapes.get(name, (shape, dtype))
             shapes[name] = tuple(map(max, known, shape)), dtype
-    listed = tuple((name, shape, dtype) for name, (shape, dtype) in sorted(shapes.items()))
-    return dataclasses.replace(common, shapes=listed)
+    return common.listing(shapes)
 
 
 def _all_features(manifests: Sequence[Manifest]) -> FeatureSizes | None:
@@ -106,8 +100,10 @@ def with_headroom(manifest: Manifest, headroom: float, longer: float | None = No
     scale = 1 + headroom
     # Similar graphs differ more in their longest row than in their totals.
     longer = 2 * scale if longer is None else longer
-    sizes = {name: _scaled(getattr(manifest, name), scale) for name in _ROWS}
-    units = {name: _scaled_units(getattr(manifest, name), scale) for name in _UNITS}
+    sizes = {
+        name: _plain(np.ceil(np.multiply(getattr(manifest, name), scale)))
+        for name in (*_ROWS, *_UNITS)
+    }
 
     def with_room(several: tuple[EdgeLengths, ...]) -> tuple[EdgeLengths, ...]:
         return tuple(
@@ -119,16 +115,14 @@ def with_headroom(manifest: Manifest, headroom: float, longer: float | None = No
     if features is not None:
         features = dataclasses.replace(features, lengths=with_room(features.lengths))
     lengths = with_room(manifest.lengths)
-    larger = dataclasses.replace(manifest, **sizes, **units, lengths=lengths, features=features)
-    return _resized(manifest, larger, scale)
+    larger = dataclasses.replace(manifest, **sizes, lengths=lengths, features=features, shapes=())
+    return larger.listing(_resized(manifest, larger, scale))
 
 
-def _scaled(size: int, scale: float) -> int:
-    return math.ceil(size * scale)
-
-
-def _scaled_units(matrix: Units, scale: float) -> Units:
-    return tuple(tuple(_scaled(units, scale) for units in row) for row in matrix)
+def _plain(sizes: Any) -> Any:
+    """A size as an integer, and those of pairs of parts as tuples."""
+    found = np.asarray(sizes).astype(np.int64).tolist()
+    return tuple(map(tuple, found)) if isinstance(found, list) else found
 
 
 def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
@@ -147,15 +141,14 @@ def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
             )
     _check_features(manifest.features, pad_to.features)
     mine, theirs = manifest.array_shapes(), pad_to.array_shapes()
-    missing = sorted(theirs.keys() - mine.keys() - FILLABLE)
+    fields = pad_to.fields
+    missing = sorted(x for x in theirs.keys() - mine.keys() if not fields[x].may_lack)
     if missing:
         raise ValueError(
             f"graphs with and without {', '.join(missing)} cannot have the same shapes; give both "
             "the same kinds of data"
         )
-    for name in sorted(mine.keys() & theirs.keys()):
-        if "/" in name:
-            continue
+    for name in sorted(x for x in mine.keys() & theirs.keys() if fields[x].is_data):
         own, other = (mine[name][0][1:], mine[name][1]), (theirs[name][0][1:], theirs[name][1])
         if own != other:
             raise ValueError(
@@ -177,19 +170,10 @@ def _check_features(mine: FeatureSizes | None, theirs: FeatureSizes | None) -> N
         )
 
 
-def _resized(manifest: Manifest, like: Manifest, scale: float = 1.0) -> Manifest:
+def _resized(manifest: Manifest, like: Manifest, scale: float = 1.0) -> Shapes:
     """The same contents, or `scale` times as much, under the sizes of another manifest."""
-    resized = dataclasses.replace(like, shapes=(), counts=manifest.counts)
-    shapes = []
-    for name, shape, dtype in manifest.shapes:
-        slack = manifest.slack(name, len(shape))
-        first, *rest = (size - more for size, more in zip(shape, slack, strict=True))
-        if not name.endswith(_PER_GROUP):
-            first = _scaled(first, scale)
-        shapes.append((name, with_slack(resized, name, (first, *rest)), dtype))
-    return dataclasses.replace(resized, shapes=tuple(shapes))
-
-
-def _largest(matrices: Sequence[Units]) -> Units:
-    largest = np.max(np.asarray(matrices), axis=0)
-    return tuple(tuple(row) for row in largest.tolist())
+    known, shapes = dataclasses.replace(like, shapes=()).schema(manifest.fields), {}
+    for name, ((first, *row), dtype) in manifest.array_shapes().items():
+        size = math.ceil((first - manifest.fields[name].slack) * scale)
+        shapes[name] = known[name].shape(size, tuple(row)), dtype
+    return shapes

@@ -6,6 +6,8 @@ that need it. A large unit means few messages, a small one little padding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 SMALLEST_UNIT, LARGEST_UNIT = 16, 65536
@@ -13,7 +15,7 @@ TARGET_RATIO = 1.0025
 """The largest ratio of rows sent to rows needed that a unit above the smallest may lead to."""
 
 
-def pair_counts(pointers: list[np.ndarray]) -> np.ndarray:
+def pair_counts(pointers: Sequence[np.ndarray]) -> np.ndarray:
     """Rows per pair of parts, from the rows per step of the ring."""
     parts = len(pointers)
     counts = np.zeros((parts, parts), np.int64)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.layout.manifest import Arrays, Manifest
+from jaxgraph.layout.schema import SIDES
 
 
 def part_error(fault: str) -> ValueError:
@@ -24,67 +25,33 @@ def part_error(fault: str) -> ValueError:
 
 def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
     """Checks every index of a part."""
-    where, rows, counts = f"part {index}: ", manifest.node_rows, manifest.counts
-    nodes = 2**31 if counts is None else counts.num_nodes
-    stops = {"node_ids": nodes, "columns/node_ids": nodes, "reach/rows": rows}
-    stops["send/rows"] = manifest.own_sender_rows
-    # A device reads a row of a message even where none arrives.
-    sent, answered = max(manifest.halo_rows, 1), max(manifest.reach_rows, 1)
-    stops |= {"send/position": sent, "reach/position": answered}
-    if manifest.columns is not None:
-        stops["columns/offset"] = manifest.columns.num_features + 1
-    if manifest.num_edge_types:
-        stops["edge_type"] = manifest.num_edge_types
-    if not manifest.multilabel:
-        stops["labels"] = manifest.num_classes
-    for name in sorted(stops.keys() & arrays.keys()):
-        least = -1 if name == "labels" or name.endswith("/position") else 0
-        _check_below(where + name, arrays[name], stops[name], least)
-    for name, most in {
-        "send/ptr": "send/rows",
-        "reach/ptr": "reach/rows",
-        "incoming/sender_ptr": "incoming/sender_ids",
-        "outgoing/receiver_ptr": "outgoing/receiver_ids",
-    }.items():
-        if name in arrays:
-            _check_pointers(where + name, arrays[name], len(arrays[most]))
-    leaving = {"outgoing/by_receiver": answered, "outgoing/by_sender": manifest.own_sender_rows}
-    others = {"incoming/by_sender": sent, "outgoing/by_receiver": answered}
-    for name in arrays:
-        if name.endswith("by_receiver/neighbors"):
-            edges = name.removesuffix("/by_receiver/neighbors")
-            ends = (f"{edges}/by_receiver", f"{edges}/by_sender")
-            tables = []
-            for end in ends:
-                first = leaving.get(end)
-                first = manifest.table_rows(end) if first is None else first
-                tables.append((first, others.get(end, first)))
-            _check_edges(arrays, where, ends, tables)
-
-
-def _check_edges(
-    arrays: Arrays, where: str, ends: tuple[str, str], tables: list[tuple[int, int]]
-) -> None:
-    """Checks both orientations; `tables` counts the rows of the first group's and of the others."""
-    for end, (own, other) in zip(ends, (tables, tables[::-1]), strict=True):
-        names = [name for name in arrays if name.startswith(f"{end}/")]
-        # Edges among columns have a leading axis of chunks.
-        chunks = [np.atleast_2d(arrays[name]) for name in names]
-        for values in zip(*chunks, strict=True):
-            _check_orientation(dict(zip(names, values, strict=True)), where, end, own, other)
+    where, fields = f"part {index}: ", manifest.fields
+    for name, field in sorted(fields.items()):
+        if field.stop is not None:
+            _check_below(where + name, arrays[name], field.stop, field.least)
+    for name, field in fields.items():
+        if field.points_into is not None:
+            _check_pointers(where + name, arrays[name], len(arrays[field.points_into]))
+    for edges in manifest.edge_sets.values():
+        ends = [edges.table(side) for side in SIDES]
+        for end, own, other in zip(edges.prefixes.values(), ends, ends[::-1], strict=True):
+            tables = {name: x for name, x in arrays.items() if name.startswith(f"{end}/")}
+            # Edges among columns have a leading axis of chunks.
+            for values in zip(*map(np.atleast_2d, tables.values()), strict=True):
+                _check_orientation(dict(zip(tables, values, strict=True)), where, end, own, other)
 
 
 def _check_orientation(
     arrays: Arrays, where: str, end: str, own: tuple[int, int], other: tuple[int, int]
 ) -> None:
-    names = {
-        name: f"{end}/{name}"
+    neighbors, pointers, rows, starts = (
+        arrays[f"{end}/{name}"]
         for name in ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")
-    }
-    neighbors, pointers, rows, starts = (arrays[name] for name in names.values())
-    _check_pointers(where + names["compressed_ptr"], pointers, min(len(rows), len(starts) - 1))
+    )
+    most = min(len(rows), len(starts) - 1)
+    _check_pointers(f"{where}{end}/compressed_ptr", pointers, most)
     starts = starts[: pointers[-1] + 1]
-    _check_pointers(where + names["compressed_starts"], starts, len(neighbors))
+    _check_pointers(f"{where}{end}/compressed_starts", starts, len(neighbors))
     first = pointers[1]
     for name, values, split, table in (
         ("compressed_rows", rows, first, own),
@@ -92,7 +59,7 @@ def _check_orientation(
     ):
         # Vector loads extend past the last edge and the last row, into the padding.
         for some, stop in zip((values[:split], values[split:]), table, strict=True):
-            _check_below(where + names[name], some, max(stop, 1), 0)
+            _check_below(f"{where}{end}/{name}", some, max(stop, 1), 0)
     if f"{end}/edge_ids" in arrays:
         edges = max(int(starts[-1]), 1)
         _check_below(f"{where}{end}/edge_ids", arrays[f"{end}/edge_ids"], edges, 0)

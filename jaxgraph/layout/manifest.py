@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.row_lengths import EdgeLengths
+from jaxgraph.layout.schema import SCALAR, EdgeSet, Field, halo_fields, node_fields
 
 Arrays = dict[str, np.ndarray]
 """Arrays of one part by name."""
@@ -21,15 +23,8 @@ Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
 MODES = ("sar", "domain")
 TOPOLOGIES = ("replicated", "pushed")
 """Storage of the edges of a layer on feature columns: on every device, or sent when needed."""
-EDGE_DATA = ("edges", "edge_weight", "edge_type")
-"""Arrays of a part that hold the user's data of each edge, in row order by receiver."""
-NODE_PREFIX, EDGE_PREFIX = "node_data.", "edge_data."
-"""Prefixes of the names of a user's own arrays, which have a row per node or a slot per edge.
-
-They have no slash: arrays with a slash in their names have neither rows of nodes nor edge slots.
-"""
-FEATURES = "features"
-"""Prefix of the arrays of sparse features, whose non-zeros are edges from columns to nodes."""
+FEATURES, COLUMNS = "features", "columns"
+"""Sets of edges: the non-zeros of sparse features, and the edges of a layer on feature columns."""
 VALUES = f"{FEATURES}/values"
 """The array of their values, in row order by receiver."""
 
@@ -233,21 +228,18 @@ class Manifest:
         return self.halo_unit * max(max(row) for row in self.reach_units)
 
     @property
-    def own_sender_rows(self) -> int:
-        """Rows per part of the senders' table."""
-        return self.node_rows if self.senders is None else self.senders.node_rows
-
-    @property
-    def boundary_of_senders(self) -> int:
-        """The leading rows of the senders' table that include all that other parts read."""
-        return self.boundary_rows if self.senders is None else self.senders.boundary_rows
+    def own_senders(self) -> SenderTable:
+        """The sizes of the senders' table."""
+        own = SenderTable(self.node_rows, self.boundary_rows)
+        return own if self.senders is None else self.senders
 
     @property
     def sender_rows(self) -> int:
         """Rows of the senders of the first group of edges: in mode "domain" with all halos."""
+        rows = self.own_senders.node_rows
         if self.mode == "sar" or self.num_parts == 1:
-            return self.own_sender_rows
-        return self.own_sender_rows + self.num_parts * self.halo_rows
+            return rows
+        return rows + self.num_parts * self.halo_rows
 
     @property
     def has_outgoing(self) -> bool:
@@ -259,29 +251,65 @@ class Manifest:
         """Name of the array of the features' values."""
         return "nodes" if self.features is None else VALUES
 
-    def lengths_of(self, edges: str) -> tuple[EdgeLengths, ...]:
-        """Row lengths of the edges "incoming", "outgoing", "columns" or "features"."""
-        if edges == FEATURES:
-            return () if self.features is None else self.features.lengths
-        if edges == "columns":
-            return () if self.columns is None else (self.columns.lengths,)
-        return self.lengths
+    @functools.cached_property
+    def edge_sets(self) -> Mapping[str, EdgeSet]:
+        """The sets of edges of a part by name; edges that leave follow those that end here."""
+        parts, rows, types = self.num_parts, self.node_rows, self.num_edge_types
+        sent, answered = max(self.halo_rows, 1), max(self.reach_rows, 1)
+        groups, ids = (parts, None) if self.mode == "sar" else (1, self.sender_rows)
+        ends, data = {"other_end": "sender", "ids": ids}, {"data": "", "edge_types": types}
+        found = [
+            EdgeSet("incoming", groups, rows, self.sender_rows, self.lengths, sent, **ends, **data)
+        ]
+        if self.has_outgoing and self.senders is not None:
+            found = [dataclasses.replace(found[0], shares_halo=True)]
+        if self.has_outgoing:
+            ends = {"leaves": True, "other_end": "receiver"}
+            left = self.own_senders.node_rows
+            found.append(EdgeSet("outgoing", parts - 1, answered, left, self.lengths, **ends))
+        if self.columns is not None:
+            chunks, lengths = self.columns.chunks, (self.columns.lengths,)
+            receivers = self.columns.parts_per_table * rows // chunks
+            data = {"data": f"{COLUMNS}/", "edge_types": types, "chunks": chunks}
+            found.append(EdgeSet(COLUMNS, 1, receivers, parts * rows, lengths, **data))
+        if self.features is not None:
+            held = rows if self.columns is None else parts * rows
+            width, lengths = self.features.num_columns, self.features.lengths
+            found.append(EdgeSet(FEATURES, 1, held, width, lengths, has_values=True))
+        return {each.name: dataclasses.replace(each, parts=parts) for each in found}
 
-    def table_rows(self, prefix: str) -> int:
-        """Rows of the first group's table at the own end of an orientation, edges or not."""
-        edges, side = prefix.split("/")
-        if edges == "outgoing":
-            return 0
-        if edges == "incoming":
-            return self.node_rows if side == "by_receiver" else self.sender_rows
-        if edges == FEATURES:
-            assert self.features is not None
-            rows = self.node_rows * (1 if self.columns is None else self.num_parts)
-            return rows if side == "by_receiver" else self.features.num_columns
-        assert self.columns is not None
-        if side == "by_sender":
-            return self.num_parts * self.node_rows
-        return self.columns.parts_per_table * self.node_rows // self.columns.chunks
+    def schema(self, named: Iterable[str] = ()) -> dict[str, Field]:
+        """The arrays that a part may have, by name; `named` has the names of the user's own."""
+        rows, named = self.node_rows, tuple(named)
+        nodes = 2**31 if self.counts is None else self.counts.num_nodes
+        classes = None if self.multilabel else self.num_classes
+        found = list(node_fields("", rows, nodes, classes, named))
+        for edges in self.edge_sets.values():
+            found += edges.fields(named)
+        steps, left = self.num_parts - 1, self.own_senders
+        if steps:
+            found += halo_fields("send", steps, self.halo_rows, left.node_rows, left.boundary_rows)
+        if self.has_outgoing:
+            found += halo_fields("reach", steps, self.reach_rows, rows, self.boundary_rows)
+        if self.columns is not None:
+            stop = self.columns.num_features + 1
+            found.append(Field(f"{COLUMNS}/offset", COLUMNS, SCALAR, count=1, stop=stop))
+            of_all = node_fields(f"{COLUMNS}/", self.num_parts * rows, nodes)
+            found += (each for each in of_all if each.dtype is not None)
+        return {each.name: each for each in found}
+
+    @functools.cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """The arrays that a source lists, by name."""
+        names = [name for name, _, _ in self.shapes]
+        known = self.schema(names)
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ValueError(
+                f"the manifest lists {unknown[0]}, which is no array of a part; write the parts "
+                "again with this version of jaxgraph, or correct the manifest of your own source"
+            )
+        return {name: known[name] for name in names}
 
     def array_shapes(self) -> Shapes:
         """Shape and dtype of each array of a part, by name."""
@@ -289,32 +317,17 @@ class Manifest:
 
     def storing(self, name: str, dtype: np.dtype) -> Manifest:
         """Returns this manifest with another dtype for one array."""
-        if name not in (listed for listed, _, _ in self.shapes):
+        if name not in self.fields:
             raise ValueError(f"the graph has no {name!r} to hold as {dtype}; leave the dtype out")
-        # NumPy parses its own dtypes from `str`, those of extensions from `name` alone.
-        text = dtype.str if dtype.isbuiltin == 1 else dtype.name
-        shapes = tuple((n, shape, text if n == name else old) for n, shape, old in self.shapes)
-        return dataclasses.replace(self, shapes=shapes)
+        return self.listing({name: (self.array_shapes()[name][0], dtype)})
 
-    def slack(self, name: str, dimensions: int) -> tuple[int, ...]:
-        """The entries that the sizes add to each dimension of an array, independent of its data."""
-        by_name = {
-            "send/rows": self.halo_rows,
-            "reach/rows": self.reach_rows,
-            "send/position": (0, self.boundary_of_senders),
-            "reach/position": (0, self.boundary_rows),
-            "incoming/sender_ids": self.sender_rows if self.mode == "domain" else 0,
-        }
-        if name in by_name:
-            added = by_name[name]
-        elif "/" in name or name in EDGE_DATA or name.startswith(EDGE_PREFIX):
-            added = 1 if name.endswith("/compressed_starts") else 0
-        else:
-            added = self.node_rows
-        added = added if isinstance(added, tuple) else (added,)
-        return added + (0,) * (dimensions - len(added))
-
-
-def fill_value(name: str, dimensions: int) -> int:
-    """The value that fills the padding of an array."""
-    return -1 if name.endswith("/position") or (name == "labels" and dimensions == 1) else 0
+    def listing(self, shapes: Shapes) -> Manifest:
+        """The manifest with these arrays, beside others that it lists."""
+        listed = self.array_shapes() | shapes
+        # Sorted by name: manifests of the same arrays compare equal. NumPy parses its own dtypes
+        # from `str`, those of extensions from `name` alone.
+        ordered = tuple(
+            (name, shape, dtype.str if dtype.isbuiltin == 1 else dtype.name)
+            for name, (shape, dtype) in sorted(listed.items())
+        )
+        return dataclasses.replace(self, shapes=ordered)

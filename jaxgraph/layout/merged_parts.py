@@ -13,24 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from jaxgraph.layout.description import choose_halo_unit, describe, with_features
-from jaxgraph.layout.domain_tables import domain_arrays
-from jaxgraph.layout.extents import Extents
-from jaxgraph.layout.feature_tables import FeatureEdges, feature_edges
-from jaxgraph.layout.halo import pair_counts
+from jaxgraph.layout.description import choose_halo_unit, describe
+from jaxgraph.layout.extents import count_edges
+from jaxgraph.layout.feature_tables import FeatureEdges, count_features, feature_edges
 from jaxgraph.layout.local_order import LocalOrder, order_of_nodes
-from jaxgraph.layout.manifest import (
-    EDGE_DATA,
-    EDGE_PREFIX,
-    FEATURES,
-    VALUES,
-    Arrays,
-    Counts,
-    Manifest,
-)
+from jaxgraph.layout.manifest import FEATURES, VALUES, Arrays, Manifest
 from jaxgraph.layout.part_edges import PartEdges, ordered_edges
-from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
-from jaxgraph.layout.sar_tables import sar_arrays
+from jaxgraph.layout.part_tables import part_arrays
+from jaxgraph.layout.schema import NODES, SLOTS
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.sorting import smallest_unsigned
@@ -62,50 +52,44 @@ class MergedParts:
     incoming: tuple[PartEdges, ...]
     features: tuple[FeatureEdges, ...] | None
 
-    @property
-    def num_parts(self) -> int:
-        """The number of parts."""
-        return len(self.incoming)
+    def feature_data(self, part: int) -> Arrays:
+        """The arrays of sparse features of a part's nodes, by name."""
+        return {} if self.features is None else self.features[part].arrays()
+
+    def node_data(self, part: int) -> Arrays:
+        """The arrays of the table of a part's nodes, by name."""
+        own = self._own(part)
+        places = _places(own, self.order.nodes_of(part))
+        return {
+            name: np.concatenate([_of_nodes(each, name) for each in own])[places]
+            for name in _names(self.manifest, NODES)
+        }
 
     def edge_data(self, part: int, edges: np.ndarray) -> Arrays:
         """The user's data of some edges that end in a part, by name."""
-        own = _own(self.source, self.num_parts, part)
-        names = [name for name in self.manifest.array_shapes() if _is_of_edges(name)]
+        own = self._own(part)
         counts = [len(_ends(arrays)[0]) for arrays in own]
         return {
-            name: np.concatenate(
-                [arrays[name][:count] for arrays, count in zip(own, counts, strict=True)]
-            )[edges]
-            for name in names
+            name: np.concatenate([x[name][:n] for x, n in zip(own, counts, strict=True)])[edges]
+            for name in _names(self.manifest, SLOTS)
         }
 
     def part(self, index: int) -> Arrays:
         """The arrays of one part by name, not padded."""
-        own = _own(self.source, self.num_parts, index)
-        places = _places(own, self.order.nodes_of(index))
-        arrays = {
-            name: np.concatenate([_of_nodes(each, name) for each in own])[places]
-            for name in self.manifest.array_shapes()
-            if _is_of_nodes(name)
-        }
-        tables = sar_arrays if self.manifest.mode == "sar" else domain_arrays
-        arrays |= tables(self, index, self.manifest)
-        if self.features is not None:
-            arrays |= self.features[index].arrays()
-        missing = [shape for shape in self.manifest.shapes if shape[0] not in arrays]
-        return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
+        return part_arrays(self, index, self.manifest)
+
+    def _own(self, part: int) -> list[Any]:
+        return _own(self.source, len(self.incoming), part)
 
 
 def merge_parts(source: PartSource, num_parts: int) -> MergedParts:
     """Merges the parts of a source into fewer."""
     given = source.manifest
-    assert given.counts is not None
-    order, edge_counts = _order(source, num_parts), np.zeros(num_parts, np.int64)
-    whole, incoming, features = given.mode == "domain", [], []
+    order, whole = _order(source, num_parts), given.mode == "domain"
+    incoming, features = [], []
     for part in range(num_parts):
         own = _own(source, num_parts, part)
         senders, receivers = map(np.concatenate, zip(*map(_ends, own), strict=True))
-        edge_counts[part] = len(senders)
         numbers = np.arange(len(senders))
         ordered = ordered_edges(
             order, part, numbers, senders, receivers, one_group_of_receivers=whole
@@ -117,32 +101,23 @@ def merge_parts(source: PartSource, num_parts: int) -> MergedParts:
             places = _places(own, order.nodes_of(part))
             found = feature_edges(rows[places], np.arange(len(places)))
             features.append(_in_files(found))
-    by_sender, by_receiver = ([getattr(x, f"by_{y}") for x in incoming] for y in _SIDES)
-    halo = pair_counts([rows.pointers for rows in by_sender])
-    kinds = [(name, shape[1:], np.dtype(dtype)) for name, shape, dtype in given.shapes]
-    extents = Extents(
-        mode=given.mode,
-        counts=Counts(given.counts.num_nodes, given.counts.num_edges, int(halo.sum())),
+    names, shapes = _names(given, NODES) + _names(given, SLOTS), given.array_shapes()
+    extents = count_edges(
+        given.mode,
+        order,
+        incoming,
         num_classes=given.num_classes,
         multilabel=given.multilabel,
-        part_nodes=np.diff(order.part_ptr),
-        part_edges=edge_counts,
-        boundary=int(order.boundary.max()),
-        halo=halo,
-        reach=np.zeros_like(halo) if whole else pair_counts([x.pointers for x in by_receiver]),
-        lengths=EdgeLengths(count_lengths(by_receiver), count_lengths(by_sender, whole=whole)),
-        has_repetitions=any(edges.repetition is not None for edges in incoming),
-        node_data=tuple(kind for kind in kinds if _is_of_nodes(kind[0])),
-        edge_data=tuple(kind for kind in kinds if _is_of_edges(kind[0])),
+        data={name: (shapes[name][0][1:], shapes[name][1]) for name in names},
+        num_edge_types=given.num_edge_types,
     )
-    manifest = describe(extents, choose_halo_unit([extents]))
-    manifest = dataclasses.replace(manifest, num_edge_types=given.num_edge_types)
-    if given.features is not None:
-        manifest = with_features(manifest, given.features.num_columns, features)
+    sizes = given.features and count_features(given.features.num_columns, features)
+    manifest = describe(extents, choose_halo_unit([extents]), features=sizes)
     return MergedParts(source, manifest, order, tuple(incoming), tuple(features) or None)
 
 
-_SIDES = ("sender", "receiver")
+def _names(manifest: Manifest, axis: str) -> list[str]:
+    return [name for name, field in manifest.fields.items() if field.axis == axis]
 
 
 def _own(source: PartSource, num_parts: int, part: int) -> list[Any]:
@@ -171,14 +146,6 @@ def _order(source: PartSource, num_parts: int) -> LocalOrder:
     return order_of_nodes(
         part, on_boundary, np.zeros(0, np.int64), np.zeros(num_parts, np.int64), rank
     )
-
-
-def _is_of_edges(name: str) -> bool:
-    return name in EDGE_DATA or name.startswith(EDGE_PREFIX)
-
-
-def _is_of_nodes(name: str) -> bool:
-    return "/" not in name and not _is_of_edges(name)
 
 
 def _of_nodes(arrays: Any, name: str) -> np.ndarray:

@@ -8,25 +8,57 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX
+from jaxgraph.layout.schema import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX, node_fields
 
 Arrays = dict[str, np.ndarray]
 
 _EDGES_AT_A_TIME = 1 << 20
-_NODE_DATA = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
+
+
+class Degrees:
+    """The degrees of all nodes, and their missing self-loops, counted from edges in runs.
+
+    Args:
+      num_nodes: nodes of the whole graph.
+      weighted: whether edges have weights.
+
+    Attributes:
+      in_degree: int32 [nodes], so far.
+    """
+
+    def __init__(self, num_nodes: int, *, weighted: bool) -> None:
+        self.in_degree = np.zeros(num_nodes, np.int32)
+        self._missing = np.ones(num_nodes, bool)
+        self._weighted = np.zeros(num_nodes) if weighted else None
+
+    def add(
+        self, senders: np.ndarray, receivers: np.ndarray, weight: np.ndarray | None = None
+    ) -> None:
+        """Counts the next edges."""
+        np.add.at(self.in_degree, receivers, 1)
+        self._missing[senders[senders == receivers]] = False
+        if self._weighted is not None and weight is not None:
+            # float64: placement rounds it to the widest type of the devices.
+            np.add.at(self._weighted, receivers, weight.astype(np.float64))
+
+    def arrays(self) -> Arrays:
+        """The arrays [nodes] of the table of nodes that follow from edges, by name."""
+        found = {
+            "in_degree": self.in_degree.astype(np.float32),
+            "missing_self_loop": self._missing,
+        }
+        return found if self._weighted is None else found | {"weighted_in_degree": self._weighted}
 
 
 def global_degrees(graph: Graph) -> Arrays:
     """In-degree, weighted in-degree and missing self-loop of each node of the whole graph."""
-    in_degree = _in_degrees(graph)
-    missing = np.ones(graph.num_nodes, bool)
-    missing[graph.senders[graph.senders == graph.receivers]] = False
-    arrays = {"in_degree": in_degree, "missing_self_loop": missing}
-    if graph.edge_weight is not None:
-        # float64: placement rounds it to the widest type of the devices.
-        weighted = np.bincount(graph.receivers, graph.edge_weight, minlength=graph.num_nodes)
-        arrays["weighted_in_degree"] = weighted
-    return arrays
+    weight = graph.edge_weight
+    degrees = Degrees(graph.num_nodes, weighted=weight is not None)
+    for start in range(0, graph.num_edges, _EDGES_AT_A_TIME):
+        some = slice(start, start + _EDGES_AT_A_TIME)
+        own = None if weight is None else weight[some]
+        degrees.add(graph.senders[some], graph.receivers[some], own)
+    return degrees.arrays()
 
 
 def num_edge_types(graph: Graph) -> int:
@@ -34,21 +66,16 @@ def num_edge_types(graph: Graph) -> int:
     return 0 if graph.edge_type is None else int(graph.edge_type.max(initial=-1)) + 1
 
 
-def _in_degrees(graph: Graph) -> np.ndarray:
-    """float32 [nodes]; counted in chunks, since `bincount` copies its argument to int64."""
-    counts = np.zeros(graph.num_nodes, np.int64)
-    step = max(_EDGES_AT_A_TIME, graph.num_nodes)
-    for start in range(0, graph.num_edges, step):
-        counts += np.bincount(graph.receivers[start : start + step], minlength=graph.num_nodes)
-    return counts.astype(np.float32)
+def counted_arrays(degrees: Mapping[str, np.ndarray], nodes: np.ndarray) -> Arrays:
+    """The arrays of some nodes that are not the user's."""
+    arrays: Arrays = {"node_ids": nodes.astype(np.int32), "node_mask": np.ones(len(nodes), bool)}
+    return arrays | {name: values[nodes] for name, values in degrees.items()}
 
 
 def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarray) -> Arrays:
-    """The user's data of some nodes, without sparse features, which are edges."""
-    arrays: Arrays = {"node_ids": nodes.astype(np.int32), "node_mask": np.ones(len(nodes), bool)}
-    for name, values in degrees.items():
-        arrays[name] = values[nodes]
-    for name in _NODE_DATA:
+    """The arrays of some nodes, without sparse features, which are edges."""
+    arrays = counted_arrays(degrees, nodes)
+    for name in (field.name for field in node_fields() if field.dtype is None):
         values = getattr(graph, name)
         if values is not None and not sp.issparse(values):
             arrays[name] = values[nodes]

@@ -15,6 +15,7 @@ import numpy as np
 from jaxgraph.graph import Graph
 from jaxgraph.layout.compressed_rows import CompressedRows, compress, concatenate_groups
 from jaxgraph.layout.local_order import LocalOrder
+from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.partition.sorting import counting_argsort, index_dtype
 
 
@@ -90,6 +91,30 @@ def ordered_edges(
         repetitions(receiver_rows, key, by_row, receiver_ptr),
         compress(sender_rows, None, edge_ptr),
         compress(receiver_rows[by_row], by_row, receiver_ptr),
+    )
+
+
+def edge_lengths(tables: Sequence[PartEdges], *, whole: bool = False) -> EdgeLengths:
+    """The lengths of the rows of some tables; `whole` joins the groups of senders."""
+    by_receiver = count_lengths([edges.by_receiver for edges in tables])
+    by_sender = count_lengths([edges.by_sender for edges in tables], whole=whole)
+    return EdgeLengths(by_receiver, by_sender)
+
+
+def edges_between(
+    senders: np.ndarray, receivers: np.ndarray, num_senders: int, num_receivers: int
+) -> PartEdges:
+    """Orders edges between two tables of rows as one group, without their repetitions."""
+    by_key, ends = counting_argsort(senders, num_senders), np.asarray([0, len(senders)])
+    senders, receivers = (rows[by_key].astype(np.int32) for rows in (senders, receivers))
+    by_row = counting_argsort(receivers, num_receivers)
+    return PartEdges(
+        by_key,
+        senders,
+        receivers,
+        None,
+        compress(senders, None, ends),
+        compress(receivers[by_row], by_row, ends),
     )
 
 

@@ -7,13 +7,14 @@ until then a reader finds the old parts, from then on the new ones.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import os
 import re
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,6 @@ from pathlib import Path
 import numpy as np
 
 from jaxgraph.graph_facts import GraphFacts
-from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.part_files import (
     DATA_FOLDER,
     MANIFEST,
@@ -41,8 +41,8 @@ _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]")
 """The dtypes of arrays on disk: little-endian numbers of at most 64 bits, and bools."""
 _MARK = b'"jaxgraph parts '
 _SHARED = "shared"
+_NODE_NAMES = "node-names"
 _SYNCS_AT_A_TIME = 16
-_BYTES_AT_A_TIME = 1 << 24
 
 
 def check_target(folder: str | os.PathLike[str]) -> Path:
@@ -115,38 +115,32 @@ def _written(
         if not _DTYPE.fullmatch(dtype):
             raise ValueError(f"{name} has dtype {dtype}; expected numbers or bools of NumPy")
     data.mkdir()
-    files, parts = _Files(data), []
+    files, counts, keys = _Files(data), [], []
     for index in range(manifest.num_parts):
-        parts.append(_written_part(source.part(index), manifest, index, node_names, files))
+        arrays, own = source.part(index), {}
+        for number, (name, (_, dtype)) in enumerate(manifest.array_shapes().items()):
+            values = np.ascontiguousarray(arrays[name], dtype).reshape(arrays[name].shape)
+            own[name] = files.write(index, f"{number:03d}-{name}", values)
+        mask = np.asarray(arrays["node_mask"], bool)
+        counts.append(int(mask.sum()))
+        if node_names is not None:
+            names = np.asarray(node_names[arrays["node_ids"][: len(mask)][mask]])
+            names = names.astype(names.dtype.newbyteorder("<"))
+            own[_NODE_NAMES] = files.write(index, _NODE_NAMES, names)
+        keys.append(own)
         if on_part is not None:
             on_part(index)
-    parts = [files.placed(part) for part in parts]
-    lengths = files.write_shared("row-lengths", entries_of(manifest))
+    # Files have their last places: a file that several parts have was moved.
+    placed = [{name: files.written[key] for name, key in own.items()} for own in keys]
+    named = [own.pop(_NODE_NAMES, None) for own in placed]
+    parts = tuple(map(PartFiles, counts, placed, named))
+    lengths = files.write(None, "row-lengths", entries_of(manifest))
     _sync(data)
-    return Contents(data.name, manifest, graph_facts, tuple(parts), lengths)
+    return Contents(data.name, manifest, graph_facts, parts, files.written[lengths])
 
 
-def _written_part(
-    arrays: Mapping[str, np.ndarray],
-    manifest: Manifest,
-    index: int,
-    node_names: np.ndarray | None,
-    files: _Files,
-) -> PartFiles:
-    found = {
-        name: np.ascontiguousarray(arrays[name], dtype).reshape(arrays[name].shape)
-        for name, (_, dtype) in manifest.array_shapes().items()
-    }
-    written = {
-        name: files.write(index, f"{number:03d}-{name}", values)
-        for number, (name, values) in enumerate(found.items())
-    }
-    mask = found["node_mask"]
-    names = None
-    if node_names is not None:
-        own = np.asarray(node_names[found["node_ids"][: len(mask)][mask]])
-        names = files.write(index, "node-names", own.astype(own.dtype.newbyteorder("<")))
-    return PartFiles(int(mask.sum()), written, names)
+_Key = tuple[str, bytes]
+"""The name of an array, and the SHA-256 of its file."""
 
 
 class _Files:
@@ -154,74 +148,47 @@ class _Files:
 
     Args:
       data: the folder.
+
+    Attributes:
+      written: the files so far, in the places where they are now.
     """
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self._written: dict[tuple[str, int, tuple[int, ...], str], ArrayFile] = {}
-        self._moved: dict[str, ArrayFile] = {}
+        self.written: dict[_Key, ArrayFile] = {}
 
-    def write(self, part: int, name: str, values: np.ndarray) -> ArrayFile:
-        """Writes an array, unless an earlier part has the same."""
+    def write(self, part: int | None, name: str, values: np.ndarray) -> _Key:
+        """Writes an array of a part, or of the manifest, unless an earlier part has the same."""
         safe = re.sub(r"[^A-Za-z0-9_]+", "-", name)[:80]
-        head, body, checksum = _npy(values)
-        key = (name, checksum, values.shape, values.dtype.str)
-        earlier = self._written.get(key)
-        if earlier is not None and self._holds(earlier, head, body):
-            self._share(earlier)
-            return earlier
-        file = self._new(f"part-{part:04d}/{safe}.npy", values, head, body, checksum)
-        self._written.setdefault(key, file)
-        return file
-
-    def write_shared(self, name: str, values: np.ndarray) -> ArrayFile:
-        """Writes an array of the manifest, and returns its file."""
-        return self._new(f"{_SHARED}/{name}.npy", values, *_npy(values))
-
-    def _new(
-        self, name: str, values: np.ndarray, head: bytes, body: memoryview, checksum: int
-    ) -> ArrayFile:
-        path = self.data / name
+        head = io.BytesIO()
+        description = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
+        np.lib.format.write_array_header_1_0(head, description)
+        text, body = head.getvalue(), values.reshape(-1).view(np.uint8).data
+        digest = hashlib.sha256(text)
+        digest.update(body)
+        key = (name, digest.digest())
+        if key in self.written:
+            self._share(key)
+            return key
+        place = f"{_SHARED if part is None else f'part-{part:04d}'}/{safe}.npy"
+        path = self.data / place
         path.parent.mkdir(exist_ok=True)
-        _write_file(path, head, body)
-        size = len(head) + len(body)
-        return ArrayFile(name, values.shape, values.dtype.str, size, checksum)
+        _write_file(path, text, body)
+        size, checksum = len(text) + len(body), zlib.crc32(body, zlib.crc32(text))
+        self.written[key] = ArrayFile(place, values.shape, values.dtype.str, size, checksum)
+        return key
 
-    def placed(self, part: PartFiles) -> PartFiles:
-        """The files of a part where they are now, after shared ones were moved."""
-        arrays = {name: self._moved.get(x.file, x) for name, x in part.arrays.items()}
-        names = part.node_names
-        names = None if names is None else self._moved.get(names.file, names)
-        return PartFiles(part.num_nodes, arrays, names)
-
-    def _holds(self, file: ArrayFile, head: bytes, body: memoryview) -> bool:
-        path = self.data / self._moved.get(file.file, file).file
-        with path.open("rb") as opened:
-            steps = range(0, len(body), _BYTES_AT_A_TIME)
-            return opened.read(len(head)) == head and all(
-                opened.read(_BYTES_AT_A_TIME) == body[step : step + _BYTES_AT_A_TIME]
-                for step in steps
-            )
-
-    def _share(self, file: ArrayFile) -> None:
-        if file.file in self._moved:
+    def _share(self, key: _Key) -> None:
+        file = self.written[key]
+        part, name = file.file.split("/")
+        if part == _SHARED:
             return
         folder = self.data / _SHARED
         folder.mkdir(exist_ok=True)
         # Its part keeps arrays of two parts with equal names apart.
-        part, name = file.file.split("/")
         moved = f"{_SHARED}/{part}-{name}"
         (self.data / file.file).rename(self.data / moved)
-        self._moved[file.file] = dataclasses.replace(file, file=moved)
-
-
-def _npy(values: np.ndarray) -> tuple[bytes, memoryview, int]:
-    """The header of the file of an array, the bytes that follow, and the CRC-32 of all."""
-    head = io.BytesIO()
-    description = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
-    np.lib.format.write_array_header_1_0(head, description)
-    text, body = head.getvalue(), values.reshape(-1).view(np.uint8).data
-    return text, body, zlib.crc32(body, zlib.crc32(text))
+        self.written[key] = dataclasses.replace(file, file=moved)
 
 
 def _write_file(path: Path, *contents: bytes | memoryview) -> None:

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
-from jaxgraph.layout.derived import features, row_splits, rows
+from jaxgraph.layout.derived import row_splits, rows
 from jaxgraph.layout.derived.orientations import fill
 from jaxgraph.layout.index_check import check_indices, part_error
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
 from jaxgraph.layout.shard_tables import PartSource
 
-
-class Layout(NamedTuple):
-    """Arrays derived from compressed rows.
-
-    Attributes:
-      shapes: `(listed, manifest) -> shapes` of the arrays, and of listed ones that need more room.
-      arrays: `(part, placed, manifest) -> arrays`, from the listed arrays of a part.
-    """
-
-    shapes: Callable[[Shapes, Manifest], Shapes]
-    arrays: Callable[[Arrays, Shapes, Manifest], Arrays]
-
-
-_ROWS = (Layout(rows.shapes, rows.arrays), Layout(features.shapes, features.arrays))
-DERIVED: Mapping[str, tuple[Layout, ...]] = {
-    "xla": _ROWS,
-    "cpu": _ROWS,
-    "mosaic_gpu": (*_ROWS, Layout(row_splits.shapes, row_splits.arrays)),
-}
+DERIVED = {"xla": (rows,), "cpu": (rows,), "mosaic_gpu": (rows, row_splits)}
 """The layouts of each implementation; all need `rows` for a user's own messages."""
 
 
@@ -41,7 +21,7 @@ def placed_shapes(manifest: Manifest, implementation: str) -> Shapes:
     """Finds the shapes of all arrays of a part; they depend on the manifest alone."""
     shapes = dict(manifest.array_shapes())
     for layout in DERIVED[implementation]:
-        shapes |= layout.shapes(shapes, manifest)
+        shapes |= layout.shapes(shapes, manifest.edge_sets.values())
     check_sizes({name: max(shape, default=0) for name, (shape, _) in shapes.items()})
     return shapes
 
@@ -53,13 +33,13 @@ def placed_part(source: PartSource, manifest: Manifest, index: int, implementati
     check_indices(part, manifest, index)
     found = dict(part)
     for layout in DERIVED[implementation]:
-        found |= layout.arrays(part, shapes, manifest)
+        found |= layout.arrays(part, shapes, manifest.edge_sets.values())
     return found
 
 
 def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shapes) -> Arrays:
     """Reads the arrays of a part that its manifest lists."""
-    part, listed = dict(source.part(index)), manifest.array_shapes()
+    part, listed, fields = dict(source.part(index)), manifest.array_shapes(), manifest.fields
     found: Arrays = {}
     # An array is let go once it is copied, since mapped pages take memory, too; the largest comes
     # first, when there is least beside it.
@@ -75,5 +55,5 @@ def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shap
                 f"manifest's {dtype}, at most {list(shape)}"
             )
         # A file may change after its indices are checked: devices never read it.
-        found[name] = fill(name, values, *shapes[name], copy=is_mapped)
+        found[name] = fill(name, values, *shapes[name], fields[name].fill, copy=is_mapped)
     return {name: found[name] for name in listed}

@@ -15,11 +15,9 @@ import numpy as np
 from jaxgraph.graph import Graph
 from jaxgraph.layout.column_tables import ColumnRequest, ColumnTables, column_tables
 from jaxgraph.layout.description import FEWEST_ROWS, choose_halo_unit, describe
-from jaxgraph.layout.domain_tables import domain_arrays
 from jaxgraph.layout.fitting import fit
 from jaxgraph.layout.manifest import Arrays, Manifest
-from jaxgraph.layout.node_tables import node_arrays
-from jaxgraph.layout.sar_tables import sar_arrays
+from jaxgraph.layout.part_tables import part_arrays
 from jaxgraph.layout.survey import Survey, survey
 from jaxgraph.partition.assignment import Partition
 
@@ -53,16 +51,8 @@ class PartTables:
 
     def part(self, index: int) -> Arrays:
         """The arrays of one part by name, not padded."""
-        manifest, found = self.manifest, self.survey
-        arrays = node_arrays(found.graph, found.degrees, found.order.nodes_of(index))
-        tables = sar_arrays if manifest.mode == "sar" else domain_arrays
-        arrays |= tables(found, index, manifest, found.shared)
-        if self.columns is not None:
-            arrays |= self.columns.arrays(index)
-        elif found.features is not None:
-            arrays |= found.features[index].arrays()
-        missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
-        return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
+        arrays = part_arrays(self.survey, index, self.manifest, self.survey.shared)
+        return arrays if self.columns is None else arrays | self.columns.arrays(index)
 
     def without_data(self) -> PartTables:
         """The same tables, with empty arrays in the place of the user's data."""
@@ -82,15 +72,10 @@ def tabulate(
 ) -> PartTables:
     """Orders the edges of every part and finds the shapes that all parts share."""
     found = survey(graph, partition, mode)
+    unit = choose_halo_unit([found.extents]) if pad_to is None else pad_to.halo_unit
     if columns is not None:
-        if pad_to is not None:
-            raise ValueError(
-                "features that are split by column have shapes of their own: no pad_to"
-            )
-        manifest = describe(found, choose_halo_unit([found]), int(columns.chunks))
-        manifest, of_columns = column_tables(found, manifest, columns)
-        return PartTables(manifest, found, of_columns)
-    if pad_to is None:
-        unit = choose_halo_unit([found])
-        return PartTables(describe(found, unit, fewest_rows=fewest_rows), found)
-    return PartTables(fit(describe(found, pad_to.halo_unit), pad_to), found)
+        manifest = describe(found.extents, unit, int(columns.chunks))
+        of_columns = column_tables(found, manifest, columns)
+        return PartTables(of_columns.manifest, found, of_columns)
+    manifest = describe(found.extents, unit, 1, fewest_rows, found.feature_sizes)
+    return PartTables(manifest if pad_to is None else fit(manifest, pad_to), found)

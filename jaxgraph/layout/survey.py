@@ -14,14 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.feature_tables import FeatureEdges, feature_edges
-from jaxgraph.layout.halo import pair_counts
+from jaxgraph.layout.extents import Extents, count_edges, kinds_of
+from jaxgraph.layout.feature_tables import FeatureEdges, count_features, feature_edges
 from jaxgraph.layout.index_range import check_graph
 from jaxgraph.layout.local_order import LocalOrder, SharedHalos, local_order
-from jaxgraph.layout.manifest import MODES, Arrays
-from jaxgraph.layout.node_tables import edge_arrays, global_degrees
+from jaxgraph.layout.manifest import MODES, Arrays, FeatureSizes
+from jaxgraph.layout.node_tables import edge_arrays, global_degrees, node_arrays, num_edge_types
 from jaxgraph.layout.part_edges import PartEdges, incoming_edges
-from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.partition.assignment import Partition
 
 
@@ -38,9 +37,12 @@ class OrderedParts(Protocol):
         """The edges that end in each part."""
         ...
 
-    @property
-    def num_parts(self) -> int:
-        """The number of parts."""
+    def feature_data(self, part: int) -> Arrays:
+        """The arrays of sparse features of a part's nodes, by name; none: features are dense."""
+        ...
+
+    def node_data(self, part: int) -> Arrays:
+        """The arrays of the table of a part's nodes, by name."""
         ...
 
     def edge_data(self, part: int, edges: np.ndarray) -> Arrays:
@@ -54,37 +56,28 @@ class Survey:
 
     Attributes:
       graph: the graph.
-      mode: the schedule that it is ordered for.
       order: the owners of nodes and edges.
       incoming: the edges that end in each part; in mode "domain" their receivers are one group.
-      halo: int64 [parts, parts], rows that a part needs from another one to aggregate.
-      reach: int64 [parts, parts], rows of a part that have edges from another one; 0 in mode
-        "domain".
       degrees: arrays [nodes] by name, from `global_degrees`.
-      lengths: row lengths by edge group of the mode.
+      extents: the counts that decide the shapes of parts.
       shared: the halos of the exchange, where it serves several relations or the senders are nodes
         of another table; None: those that the own edges read.
     """
 
     graph: Graph
-    mode: str
     order: LocalOrder
     incoming: tuple[PartEdges, ...]
-    halo: np.ndarray
-    reach: np.ndarray
     degrees: Mapping[str, np.ndarray]
-    lengths: EdgeLengths
+    extents: Extents
     shared: SharedHalos | None = None
 
-    @property
-    def num_parts(self) -> int:
-        """The number of parts."""
-        return self.order.num_parts
+    def feature_data(self, part: int) -> Arrays:
+        """The arrays of sparse features of a part's nodes, by name."""
+        return {} if self.features is None else self.features[part].arrays()
 
-    @property
-    def has_repetitions(self) -> bool:
-        """True where some edges are equal."""
-        return any(edges.repetition is not None for edges in self.incoming)
+    def node_data(self, part: int) -> Arrays:
+        """The arrays of the table of a part's nodes, by name."""
+        return node_arrays(self.graph, self.degrees, self.order.nodes_of(part))
 
     def edge_data(self, part: int, edges: np.ndarray) -> Arrays:
         """The user's data of some edges, arrays [edges, ...] by name."""
@@ -96,8 +89,14 @@ class Survey:
         nodes = self.graph.nodes
         if not isinstance(nodes, sp.csr_array):
             return None
-        of_parts = map(self.order.nodes_of, range(self.num_parts))
+        of_parts = map(self.order.nodes_of, range(self.order.num_parts))
         return tuple(feature_edges(nodes[some], np.arange(len(some))) for some in of_parts)
+
+    @property
+    def feature_sizes(self) -> FeatureSizes | None:
+        """The sizes of sparse features."""
+        found = self.features
+        return None if found is None else count_features(self.graph.num_features, found)
 
 
 def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
@@ -122,16 +121,15 @@ def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
         incoming_edges(graph, order, part, one_group_of_receivers=whole)
         for part in range(order.num_parts)
     )
-    senders = [edges.by_sender for edges in incoming]
-    receivers = [edges.by_receiver for edges in incoming]
-    halo = pair_counts([rows.pointers for rows in senders])
-    return Survey(
-        graph=graph,
-        mode=mode,
-        order=order,
-        incoming=incoming,
-        halo=halo,
-        reach=np.zeros_like(halo) if whole else pair_counts([rows.pointers for rows in receivers]),
-        degrees=global_degrees(graph),
-        lengths=EdgeLengths(count_lengths(receivers), count_lengths(senders, whole=whole)),
+    degrees, nothing = global_degrees(graph), np.zeros(0, np.int64)
+    arrays = node_arrays(graph, degrees, nothing) | edge_arrays(graph, nothing)
+    extents = count_edges(
+        mode,
+        order,
+        incoming,
+        num_classes=graph.num_classes,
+        multilabel=graph.is_multilabel,
+        data=kinds_of(arrays),
+        num_edge_types=num_edge_types(graph),
     )
+    return Survey(graph, order, incoming, degrees, extents)

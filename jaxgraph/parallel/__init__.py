@@ -11,11 +11,12 @@ from jaxgraph.parallel.edge_results import gather_edges
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood
 from jaxgraph.parallel.part_folder import write_parts
-from jaxgraph.parallel.placement import ShardedGraph, place, shard
+from jaxgraph.parallel.placement import place, shard
 from jaxgraph.parallel.propagate import edge_messages, explain, propagate
 from jaxgraph.parallel.rewriting_report import RewritingReport
 from jaxgraph.parallel.schedules.domain import HALOS
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sharded_graph import ShardedGraph
 from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.parallel.spmd import gather_rows, place_rows, spmd
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from jaxgraph.layout.derived import row_splits
 from jaxgraph.layout.derived.chunks import PIECE
-from jaxgraph.layout.derived.rows import edge_sizes
-from jaxgraph.layout.manifest import (
+from jaxgraph.layout.derived.rows import sizes_of
+from jaxgraph.layout.manifest import COLUMNS, FEATURES, VALUES, Manifest
+from jaxgraph.layout.schema import (
     EDGE_DATA,
     EDGE_PREFIX,
-    FEATURES,
     NODE_PREFIX,
-    VALUES,
-    Manifest,
+    SIDES,
+    EdgeSet,
+    node_fields,
 )
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, RowSplits
 from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
@@ -30,7 +31,6 @@ from jaxgraph.parallel.sparse_features import NonZeros, SparseFeatures
 from pallas_kernels.schedule import is_spread
 
 Arrays = Mapping[str, Any]
-_OF_NODES = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
 
 
 def assemble(
@@ -42,8 +42,15 @@ def assemble(
     hosts: int = 1,
 ) -> Shard:
     """Makes the `Shard` whose leaves are the arrays, whatever they are."""
-    of_nodes: dict[str, Any] = {name: arrays.get(name) for name in _OF_NODES}
+    held = {field.name for field in dataclasses.fields(NodeTable)}
+    names = [field.name for field in node_fields() if field.name in held]
+    of_nodes: dict[str, Any] = {name: arrays.get(name) for name in names}
     of_edges: dict[str, Any] = {name: arrays.get(name) for name in EDGE_DATA}
+    groups = {
+        name: _edge_groups(arrays, edges, implementation)
+        for name, edges in manifest.edge_sets.items()
+        if edges.other_end is not None
+    }
     if manifest.features is not None:
         of_nodes["nodes"] = _sparse_features(arrays, manifest, implementation)
     columns = None
@@ -54,8 +61,6 @@ def assemble(
             of_nodes["nodes"], offset, schedule.num_features, schedule.groups
         )
     table = NodeTable(
-        arrays["node_ids"],
-        arrays["node_mask"],
         **of_nodes,
         node_data=_named(arrays, NODE_PREFIX),
         axis=axis,
@@ -63,8 +68,8 @@ def assemble(
         implementation=implementation,
     )
     edges = EdgeArrays(
-        _incoming(arrays, manifest, implementation),
-        _outgoing(arrays, manifest, implementation) if manifest.has_outgoing else None,
+        groups["incoming"],
+        groups.get("outgoing"),
         _degrees(arrays),
         **of_edges,
         edge_data=_named(arrays, EDGE_PREFIX),
@@ -93,11 +98,9 @@ def _exchange(
 
 
 def _degrees(arrays: Arrays, prefix: str = "") -> Degrees:
-    return Degrees(
-        arrays[f"{prefix}in_degree"],
-        arrays[f"{prefix}missing_self_loop"],
-        arrays.get(f"{prefix}weighted_in_degree"),
-    )
+    names = [field.name for field in dataclasses.fields(Degrees)]
+    found: dict[str, Any] = {name: arrays.get(prefix + name) for name in names}
+    return Degrees(**found)
 
 
 def _named(arrays: Arrays, prefix: str) -> dict[str, Any]:
@@ -105,79 +108,66 @@ def _named(arrays: Arrays, prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): values for name, values in starting.items()}
 
 
-def _incoming(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGroups:
+def _edge_groups(arrays: Arrays, edges: EdgeSet, implementation: str) -> EdgeGroups:
+    """Edges between the own nodes and those of other parts, at the end that lists their ids."""
+    sizes = sizes_of(edges)
+    by_receiver, by_sender = (_orientation(arrays, edges, side) for side in SIDES)
+    ends = {f"{end}_ids": arrays["node_ids"] for end in ("sender", "receiver")}
+    ends |= dict.fromkeys(("sender_ptr", "receiver_ptr"))
+    other = [f"{edges.other_end}_{each}" for each in ("ids", "ptr")]
+    ends |= {name: arrays[f"{edges.name}/{name}"] for name in other}
     return EdgeGroups(
-        sender_ids=arrays["incoming/sender_ids"],
-        sender_ptr=arrays["incoming/sender_ptr"],
-        receiver_ids=arrays["node_ids"],
-        receiver_ptr=None,
-        receivers=arrays["incoming/receivers"],
-        **_edges(arrays, manifest, "incoming", implementation),
-    )
-
-
-def _outgoing(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGroups:
-    return EdgeGroups(
-        sender_ids=arrays["node_ids"],
-        sender_ptr=None,
-        receiver_ids=arrays["outgoing/receiver_ids"],
-        receiver_ptr=arrays["outgoing/receiver_ptr"],
-        receivers=None,
-        **_edges(arrays, manifest, "outgoing", implementation),
+        **ends,
+        by_receiver=by_receiver,
+        by_sender=by_sender,
+        receivers=arrays.get(f"{edges.name}/receivers"),
+        halo_position=arrays.get(f"{edges.name}/halo_position"),
+        repetition=arrays.get(f"{edges.name}/repetition"),
+        chunk=sizes.chunk,
+        piece=PIECE,
+        receiver_capacity=sizes.by_receiver.capacity,
+        sender_capacity=sizes.by_sender.capacity,
+        implementation=implementation,
     )
 
 
 def _sparse_features(arrays: Arrays, manifest: Manifest, implementation: str) -> SparseFeatures:
-    sizes = edge_sizes(manifest)[FEATURES]
+    edges = manifest.edge_sets[FEATURES]
+    sizes = sizes_of(edges)
 
-    def non_zeros(end: str, values: str) -> NonZeros:
-        prefix = f"{FEATURES}/by_{end}"
-        edges = _orientation(arrays, manifest, prefix)
-        return NonZeros(arrays[values], arrays[f"{prefix}/ends"], edges, sizes.of(prefix).capacity)
+    def non_zeros(side: str, values: str) -> NonZeros:
+        end, capacity = edges.prefixes[side], getattr(sizes, side).capacity
+        table = _orientation(arrays, edges, side)
+        return NonZeros(arrays[values], arrays[f"{end}/ends"], table, capacity)
 
     return SparseFeatures(
-        by_row=non_zeros("receiver", VALUES),
-        by_column=non_zeros("sender", f"{FEATURES}/by_sender/values"),
+        by_row=non_zeros("by_receiver", VALUES),
+        by_column=non_zeros("by_sender", f"{FEATURES}/by_sender/values"),
         node_ids=arrays["node_ids" if manifest.columns is None else "columns/node_ids"],
         chunk=sizes.chunk,
         implementation=implementation,
     )
 
 
-def _edges(arrays: Arrays, manifest: Manifest, edges: str, implementation: str) -> dict[str, Any]:
-    """The fields of `EdgeGroups` that incoming and outgoing edges read alike."""
-    sizes = edge_sizes(manifest)[edges]
-    return {
-        "by_receiver": _orientation(arrays, manifest, f"{edges}/by_receiver"),
-        "by_sender": _orientation(arrays, manifest, f"{edges}/by_sender"),
-        "repetition": arrays.get(f"{edges}/repetition"),
-        "chunk": sizes.chunk,
-        "piece": PIECE,
-        "receiver_capacity": sizes.by_receiver.capacity,
-        "sender_capacity": sizes.by_sender.capacity,
-        "implementation": implementation,
-        "halo_position": arrays.get("halo/position") if edges == "incoming" else None,
-    }
-
-
-def _orientation(arrays: Arrays, manifest: Manifest, prefix: str) -> Orientation:
-    optional = {"edge_ids", "cut"}
+def _orientation(arrays: Arrays, edges: EdgeSet, side: str) -> Orientation:
+    optional, prefix = {"edge_ids", "cut"}, edges.prefixes[side]
     names = {field.name for field in dataclasses.fields(Orientation)} - optional
     tables = {name: arrays[f"{prefix}/{name}"] for name in names}
     return Orientation(
         **tables,
         edge_ids=arrays.get(f"{prefix}/edge_ids"),
-        cut=_cut_rows(arrays, manifest, prefix),
+        cut=_cut_rows(arrays, edges, side),
     )
 
 
-def _cut_rows(arrays: Arrays, manifest: Manifest, prefix: str) -> RowSplits | None:
+def _cut_rows(arrays: Arrays, edges: EdgeSet, side: str) -> RowSplits | None:
     """The row splits of an orientation for GPU kernels, or None where none were derived."""
+    prefix = edges.prefixes[side]
     if f"{prefix}/cut/counts" not in arrays:
         return None
     found = {field: arrays[f"{prefix}/cut/{field}"] for field in row_splits.FIELDS}
     slots = arrays[f"{prefix}/neighbors"].shape[-1]
-    spread = is_spread(slots, row_splits.longest_row(manifest, prefix))
+    spread = is_spread(slots, row_splits.longest_row(edges, side))
     return RowSplits(**found, partials=found["split_rows"].shape[-1], spread=spread)
 
 
@@ -185,6 +175,7 @@ def _column_topology(
     arrays: Arrays, manifest: Manifest, axis: str | tuple[str, ...], implementation: str
 ) -> ColumnTopology:
     assert manifest.columns is not None
+    edges = manifest.edge_sets[COLUMNS]
     data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
     return ColumnTopology(
         nodes=NodeTable(
@@ -194,13 +185,13 @@ def _column_topology(
             implementation=implementation,
         ),
         edges=ColumnEdges(
-            _orientation(arrays, manifest, "columns/by_receiver"),
-            _orientation(arrays, manifest, "columns/by_sender"),
+            _orientation(arrays, edges, "by_receiver"),
+            _orientation(arrays, edges, "by_sender"),
             arrays.get("columns/receivers"),
             data,
         ),
         schedule=manifest.columns,
-        sizes=edge_sizes(manifest)["columns"],
+        sizes=sizes_of(edges),
         axes=(axis,) if isinstance(axis, str) else axis,
         implementation=implementation,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.layout.schema import EDGE_DATA
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.message_functions import edge_message
 from jaxgraph.ops.core.messages import Inputs

@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxgraph.layout.local_order import LocalOrder, local_order
 from jaxgraph.layout.merged_parts import merge_partition
 from jaxgraph.layout.part_edges import incoming_edges
-from jaxgraph.parallel.placement import ShardedGraph, check_sharded
+from jaxgraph.parallel.sharded_graph import ShardedGraph, check_sharded
 from jaxgraph.partition.assignment import Partition
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ from pallas_kernels.pytrees import pytree
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
-    from jaxgraph.parallel.shard import Shard
 
 Pytree = Any
+Shard = Any
+"""A `jaxgraph.parallel.Shard`, which holds features."""
 Two = tuple[jax.Array, jax.Array]
 Numbers = Callable[[np.ndarray], np.ndarray]
 TransformFn = Callable[[Any, Any, Any], jax.Array]

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.manifest import EDGE_PREFIX, NODE_PREFIX, Manifest
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.schema import EDGE_PREFIX, NODE_PREFIX
 
 
 def storing_named(manifest: Manifest) -> Manifest:

@@ -14,11 +14,11 @@ from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.exchange import Exchange
 from jaxgraph.parallel.node_table import NodeTable
-from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, on_mesh
 from jaxgraph.parallel.relation import Relation
 from jaxgraph.parallel.schedules.given import Given
 from jaxgraph.parallel.schedules.sar import Ring
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sharded_graph import AbstractSource, ShardedGraph, on_mesh
 
 
 def on_host(source: PartSource, mesh: Mesh) -> ShardedGraph:

@@ -33,10 +33,10 @@ from jaxgraph.parallel.feature_protocol import Aggregation, Pytree, Shares, Tran
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import check_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
-from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.propagate import reduce_messages
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sharded_graph import ShardedGraph
 from jaxgraph.partition.assignment import Partition
 
 __all__ = [

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
-from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.layout.schema import EDGE_DATA
 from jaxgraph.parallel.feature_protocol import plain_features, plain_of
-
-if TYPE_CHECKING:
-    from jaxgraph.parallel.placement import ShardedGraph
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
-def representation(sharded: ShardedGraph) -> str:
+def representation(sharded: Any) -> str:
     """Describes a sharded graph in at most ten lines; computes nothing."""
     manifest, shards = sharded.shards.manifest, sharded.shards
     graph, streamed = "of unknown size", sharded.is_streamed
@@ -44,7 +41,7 @@ def representation(sharded: ShardedGraph) -> str:
     return "\n".join([first, *(f"  {name:<9} {text}" for name, text in rows.items() if text)])
 
 
-def _features(sharded: ShardedGraph) -> str:
+def _features(sharded: Any) -> str:
     """Describes the width and type of the features, in rows or columns."""
     nodes = sharded.shards.nodes
     if nodes is None:
@@ -58,7 +55,7 @@ def _features(sharded: ShardedGraph) -> str:
     return text if nodes is plain_features(nodes) else f"{text} ({type(nodes).__name__})"
 
 
-def _labels(sharded: ShardedGraph) -> str:
+def _labels(sharded: Any) -> str:
     if sharded.shards.labels is None:
         return ""
     manifest = sharded.shards.manifest

@@ -35,8 +35,8 @@ from jaxgraph.parallel.nnx_objects import (
     write_back,
 )
 from jaxgraph.parallel.node_table import NodeTable
-from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.parallel.shard import NO_LIST_OF_EDGES, Shard
+from jaxgraph.parallel.sharded_graph import ShardedGraph, check_sharded
 
 Pytree = Any
 ROWS = "rows"

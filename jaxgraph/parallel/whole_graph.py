@@ -26,9 +26,9 @@ from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.edge_order import InEdgeOrder
 from jaxgraph.parallel.named_data import check_held
 from jaxgraph.parallel.neighborhood import check_neighborhood, check_nodes
-from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sharded_graph import ShardedGraph
 from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.partition.assignment import Partition
 

@@ -20,7 +20,7 @@ from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph, place
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.partition import Partition, partition
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.planner.degree_model import METHODS, GraphCounts, counted_manifest

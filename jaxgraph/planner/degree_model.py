@@ -16,9 +16,11 @@ import numpy as np
 
 from jaxgraph.layout.column_tables import describe_columns
 from jaxgraph.layout.description import FEWEST_ROWS, choose_halo_unit, describe
-from jaxgraph.layout.extents import Extents
+from jaxgraph.layout.extents import Extents, kinds_of
 from jaxgraph.layout.manifest import ColumnSchedule, Counts, Manifest
+from jaxgraph.layout.node_tables import Degrees, counted_arrays
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths
+from jaxgraph.layout.schema import Kinds
 from jaxgraph.partition.choices import checked_choice
 
 DEGREES = ("power-law", "uniform")
@@ -265,17 +267,16 @@ def counted_extents(counts: GraphCounts, parts: int, mode: str, method: str) -> 
         reach=np.zeros_like(halo) if mode == "domain" else halo,
         lengths=EdgeLengths(by_receiver, by_sender),
         has_repetitions=False,
-        node_data=_node_data(counts),
-        edge_data=(),
+        data=_data(counts),
     )
 
 
-def _node_data(counts: GraphCounts) -> tuple[tuple[str, tuple[int, ...], np.dtype], ...]:
-    names = {"node_ids": np.int32, "node_mask": bool, "in_degree": np.float32}
-    names |= {"missing_self_loop": bool, "labels": np.int32}
-    names |= dict.fromkeys(("train_mask", "val_mask", "test_mask"), bool)
-    plain = tuple((name, (), np.dtype(dtype)) for name, dtype in names.items())
-    return (*plain, ("nodes", (counts.num_features,), np.dtype(np.float32)))
+def _data(counts: GraphCounts) -> Kinds:
+    degrees = Degrees(0, weighted=False).arrays()
+    counted = kinds_of(counted_arrays(degrees, np.zeros(0, np.int64)))
+    masks = dict.fromkeys(("train_mask", "val_mask", "test_mask"), ((), np.dtype(bool)))
+    labels, features = ((), np.dtype(np.int32)), ((counts.num_features,), np.dtype(np.float32))
+    return {**counted, **masks, "labels": labels, "nodes": features}
 
 
 def counted_manifest(

@@ -58,7 +58,7 @@ class Kept:
 
 
 class Held(NamedTuple):
-    """What the devices hold between two epochs.
+    """The arrays that devices hold between two epochs.
 
     Attributes:
       state: the state after the last step.
@@ -227,7 +227,7 @@ def as_shape(leaf: Any, sharding: Any = None) -> Any:
 def first_held(
     model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph, seed: int
 ) -> Held:
-    """What is held before the first epoch, with an infinite loss."""
+    """The state before the first epoch, with an infinite loss."""
     state = initial_state(model, sharded, optimizer)
     val_loss = replicate(np.asarray(np.inf, jnp.result_type(float)), sharded)
     return Held(state, Kept(state.params, state.statistics, val_loss), random_key(seed, sharded))

@@ -175,8 +175,8 @@ def test_what_is_checked_against_numpy_has_gpu_kernels() -> None:
 def test_checks_are_done_with_rows_that_clusters_join_and_with_longer_ones(name, spread) -> None:
     graph = make_graph(name)
     manifest = tabulate(graph, jg.partition.partition(graph, 1, method="hash")).manifest
-    for prefix in ("incoming/by_receiver", "incoming/by_sender"):
-        slots = manifest.array_shapes()[f"{prefix}/neighbors"][0][0]
-        longest = longest_row(manifest, prefix)
+    for side in ("by_receiver", "by_sender"):
+        slots = manifest.array_shapes()[f"incoming/{side}/neighbors"][0][0]
+        longest = longest_row(manifest.edge_sets["incoming"], side)
         assert most_pieces(slots, longest) > 0
         assert is_spread(slots, longest) == spread

@@ -9,7 +9,7 @@ from flax import nnx
 
 from jaxgraph import nn
 from jaxgraph.parallel import make_mesh, place, propagate
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.train import compile_train_step, fit, predict
 from tests.train.small_model import (
     CLASSES,

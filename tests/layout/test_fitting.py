@@ -27,7 +27,7 @@ def manifest_of(
     unit: int = 16,
 ) -> Manifest:
     parts = Partition.from_assignment(np.arange(graph.num_nodes) % PARTS, PARTS)
-    return describe(survey(graph, parts, mode), unit)
+    return describe(survey(graph, parts, mode).extents, unit)
 
 
 def random_graph(num_nodes: int, num_edges: int, **changes: Any) -> Graph:
@@ -58,7 +58,8 @@ def manifest_alone(*degrees: int) -> Manifest:
     """The row lengths of a graph in one part whose receivers have these degrees."""
     receivers = np.repeat(np.arange(len(degrees)), degrees)
     graph = complete(np.arange(len(receivers)) % 50, receivers, 50, "alone")
-    return describe(survey(graph, Partition.from_assignment(np.zeros(50, int), 1), "sar"), 16)
+    found = survey(graph, Partition.from_assignment(np.zeros(50, int), 1), "sar")
+    return describe(found.extents, 16)
 
 
 def without(manifest: Manifest, *others: Manifest) -> Manifest:
@@ -68,7 +69,7 @@ def without(manifest: Manifest, *others: Manifest) -> Manifest:
 
 def test_the_longest_row_must_fit():
     def longest(manifest: Manifest) -> int:
-        return longest_row(manifest, "incoming/by_receiver")
+        return longest_row(manifest.edge_sets["incoming"], "by_receiver")
 
     short, shorter, long = manifest_alone(100), manifest_alone(7), manifest_alone(200)
     assert longest(short) == longest(shorter) < longest(long) == 200
@@ -89,7 +90,7 @@ def test_all_graphs_fit_into_what_they_are_merged_to_and_into_nothing_smaller(mo
         graph = data.draw(graphs())
         owner = data.draw(assignments(graph.num_nodes, PARTS))
         found = survey(graph, Partition.from_assignment(owner, PARTS), mode)
-        manifests.append(describe(found, 16))
+        manifests.append(describe(found.extents, 16))
     common = merge(manifests)
     assert all(fit(manifest, common) == common for manifest in manifests)
     assert common.counts is None

@@ -15,7 +15,7 @@ import jaxgraph as jg
 from jaxgraph import nn
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import ShardedGraph, make_mesh, place, spmd
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.partition import partition
 from jaxgraph.train import compile_train_step, loss_and_grad, predict
 from tests.compilation import equations

@@ -10,7 +10,7 @@ import pytest
 import jaxgraph as jg
 from jaxgraph import Graph
 from jaxgraph.parallel import common_shapes, make_mesh, place, shard, spmd
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.parallel.whole_graph import on_device
 from jaxgraph.partition import partition
 from tests.strategies import complete, random_edges

@@ -12,7 +12,7 @@ from jaxgraph import Graph
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.parallel import common_shapes, make_mesh, place, shard
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.partition import Partition
 from tests.strategies import complete, random_edges
 

@@ -9,7 +9,7 @@ import pytest
 
 import jaxgraph as jg
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.planner.targets import find_target
 
 PARTS = 4

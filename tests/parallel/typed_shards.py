@@ -12,13 +12,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
 from jaxgraph.layout.description import choose_halo_unit, describe
+from jaxgraph.layout.extents import count_edges, kinds_of
 from jaxgraph.layout.halo import pair_counts
 from jaxgraph.layout.local_order import LocalOrder, SharedHalos, order_of_nodes
 from jaxgraph.layout.manifest import Manifest
-from jaxgraph.layout.node_tables import global_degrees
+from jaxgraph.layout.node_tables import global_degrees, node_arrays
 from jaxgraph.layout.part_edges import PartEdges, ordered_edges
 from jaxgraph.layout.placed import placed_part, placed_shapes
-from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.layout.shard_tables import PartTables
 from jaxgraph.layout.survey import Survey
 from jaxgraph.ops.usable import usable_implementation
@@ -73,7 +73,7 @@ def typed_shards(
         own = made.relations[EDGES]
         if some.senders != some.receivers:
             degrees = np.bincount(some.ends[0], minlength=len(nodes[some.senders]))
-            rows = (manifest.own_sender_rows,)
+            rows = (manifest.own_senders.node_rows,)
             of_parts = map(orders[some.senders].nodes_of, range(num_parts))
             leaving = on_devices([degrees[own] for own in of_parts], rows, np.float32)
             loops = on_devices([np.zeros(0, bool)] * num_parts, rows, bool)
@@ -140,8 +140,7 @@ def _tabulated(
         return found
 
     halos = [each.by_sender for each in incoming(np.concatenate([e.ends for e in pair], axis=1))]
-    own, counts = incoming(some.ends), pair_counts([rows.pointers for rows in halos])
-    receivers = [each.by_receiver for each in own]
+    own = incoming(some.ends)
     size = max(len(of_senders.part), len(of_receivers.part))
     graph = Graph(some.ends[0].astype(np.int32), some.ends[1].astype(np.int32), size)
     by_part = of_receivers.part[some.ends[1]]
@@ -149,11 +148,15 @@ def _tabulated(
     order = dataclasses.replace(
         of_receivers, edges=np.argsort(by_part, kind="stable"), edge_ptr=edge_ptr
     )
-    reach = pair_counts([rows.pointers for rows in receivers]) if not whole else 0 * counts
-    senders = [each.by_sender for each in own]
-    lengths = EdgeLengths(count_lengths(receivers), count_lengths(senders, whole=whole))
+    nothing, degrees = np.zeros(0, np.int64), global_degrees(graph)
+    facts: dict[str, Any] = {"num_classes": 0, "multilabel": False}
+    extents = dataclasses.replace(
+        count_edges(mode, order, own, data=kinds_of(node_arrays(graph, degrees, nothing)), **facts),
+        halo=pair_counts([rows.pointers for rows in halos]),
+        part_senders=np.diff(of_senders.part_ptr),
+        boundary_of_senders=int(of_senders.boundary.max()),
+    )
     shared = SharedHalos(of_senders, halos)
-    degrees = global_degrees(graph)
-    survey = Survey(graph, mode, order, tuple(own), counts, reach, degrees, lengths, shared)
-    manifest: Manifest = describe(survey, choose_halo_unit([survey]))
+    survey = Survey(graph, order, tuple(own), degrees, extents, shared)
+    manifest: Manifest = describe(extents, choose_halo_unit([extents]))
     return PartTables(manifest, survey)

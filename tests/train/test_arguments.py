@@ -11,7 +11,7 @@ from flax import nnx
 
 from jaxgraph.layers import RematPolicy
 from jaxgraph.parallel import make_mesh, place
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.train import (
     NodeClassification,
     compile_train_step,

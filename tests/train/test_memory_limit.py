@@ -13,7 +13,7 @@ from flax import nnx
 import jaxgraph as jg
 from jaxgraph.analysis import compilations
 from jaxgraph.layers import RematPolicy
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.planner import GraphCounts, Option, Plan
 from jaxgraph.planner.degree_model import counted_manifest
 from jaxgraph.planner.policy_search import MemoryPlan, Needed, cheapest_fitting

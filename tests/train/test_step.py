@@ -12,7 +12,7 @@ from flax import nnx
 from jaxgraph.analysis import traffic
 from jaxgraph.nn import GCN
 from jaxgraph.parallel import ShardedGraph, make_mesh, place
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.train import (
     compile_inference,
     compile_train_step,

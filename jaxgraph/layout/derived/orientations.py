@@ -8,39 +8,34 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import Arrays, Shapes, fill_value
+from jaxgraph.layout.manifest import Arrays, Shapes
+from jaxgraph.layout.schema import EdgeSet, orientations
 
-_POINTERS = "/compressed_ptr"
 _ALIGNMENT = 64
 """Bytes. JAX copies arrays that start elsewhere."""
 
 
-def orientations(names: Iterable[str]) -> list[str]:
-    """Lists the prefix of the names of each orientation, such as "incoming/by_receiver"."""
-    return [name.removesuffix(_POINTERS) for name in names if name.endswith(_POINTERS)]
-
-
-def tables_of(part: Arrays, prefix: str) -> Arrays:
-    """The arrays of an orientation, by their names without the prefix."""
-    start = f"{prefix}/"
-    return {name.removeprefix(start): x for name, x in part.items() if name.startswith(start)}
-
-
-def by_orientation(part: Arrays, placed: Shapes, make: Callable[[str, Arrays], Arrays]) -> Arrays:
-    """Makes arrays for every orientation of a part."""
+def by_orientation(
+    part: Arrays,
+    placed: Shapes,
+    sets: Iterable[EdgeSet],
+    make: Callable[[EdgeSet, str, Arrays], Arrays],
+) -> Arrays:
+    """Makes arrays for every orientation of a part, from its tables by their own names."""
     found: Arrays = {}
-    for prefix in orientations(part):
-        tables = tables_of(part, prefix)
-        if not prefix.startswith("columns/"):
-            for name, values in make(prefix, tables).items():
+    for edges, side, prefix in orientations(sets):
+        start = f"{prefix}/"
+        tables = {name.removeprefix(start): x for name, x in part.items() if name.startswith(start)}
+        if edges.chunks is None:
+            for name, values in make(edges, side, tables).items():
                 found[name] = fill(name, values, *placed[name])
             continue
         by_chunk: dict[str, list[np.ndarray]] = {}
-        for chunk in range(len(tables["compressed_ptr"])):
-            made = make(prefix, {field: x[chunk] for field, x in tables.items()})
+        for chunk in range(edges.chunks):
+            made = make(edges, side, {field: x[chunk] for field, x in tables.items()})
             for name, values in made.items():
-                shape, dtype = placed[name]
-                by_chunk.setdefault(name, []).append(fill(name, values, shape[1:], dtype))
+                (_, *shape), dtype = placed[name]
+                by_chunk.setdefault(name, []).append(fill(name, values, tuple(shape), dtype))
         found |= {name: np.stack(each) for name, each in by_chunk.items()}
     return found
 
@@ -50,6 +45,7 @@ def fill(
     values: np.ndarray,
     shape: tuple[int, ...],
     dtype: np.dtype,
+    padding: int = 0,
     *,
     copy: bool = False,
 ) -> np.ndarray:
@@ -67,7 +63,7 @@ def fill(
         return padded
     # Most arrays are short along the first axis alone: only their end is filled.
     start = len(values) if values.shape[1:] == shape[1:] else 0
-    padded[start:] = fill_value(name, len(shape))
+    padded[start:] = padding
     padded[tuple(slice(0, size) for size in values.shape)] = values
     return padded
 

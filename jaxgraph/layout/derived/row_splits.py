@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
-from jaxgraph.layout.derived.orientations import by_orientation, orientations
+from jaxgraph.layout.derived.orientations import by_orientation
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import FEATURES, Arrays, Manifest, Shapes
+from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
+from jaxgraph.layout.schema import EdgeSet, orientations
 from pallas_kernels.schedule import SHORTEST, Pieces, cut_rows, longest_piece, most_pieces
 
 _WHOLE = ("whole_rows", "whole_starts", "whole_lengths")
@@ -23,35 +25,35 @@ FIELDS = (*_WHOLE, *_PER_GROUP, *_POINTERS, *_PER_SPLIT)
 """Arrays of `jaxgraph.ops.core.edges.RowSplits`."""
 
 
-def longest_row(manifest: Manifest, prefix: str) -> int:
+def longest_row(edges: EdgeSet, side: str) -> int:
     """The largest number of edges of a row; rows that no kernel splits count as equally long."""
-    edges, side = prefix.split("/")
-    several = manifest.lengths_of(edges)
+    several = edges.lengths
     return max(math.ceil(x.longer * max(SHORTEST, getattr(x, side).longest)) for x in several)
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
     """Compares the longest rows of a graph with the room of other shapes."""
-    edges = ["incoming"] if manifest.features is None else ["incoming", FEATURES]
-    ends = [f"{each}/by_{end}" for each in edges for end in ("receiver", "sender")]
     return {
-        f"{end}: edges of a row": (longest_row(manifest, end), longest_row(pad_to, end))
-        for end in ends
+        f"{end}: edges of a row": (
+            longest_row(edges, side),
+            longest_row(pad_to.edge_sets[edges.name], side),
+        )
+        for edges, side, end in orientations(manifest.edge_sets.values())
+        if not edges.leaves
     }
 
 
-def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
+def shapes(listed: Shapes, sets: Iterable[EdgeSet]) -> Shapes:
     """Shapes and dtypes of the arrays that `arrays` makes."""
     found: Shapes = {}
-    for prefix in orientations(listed):
-        *pieces, pointers = listed[f"{prefix}/compressed_ptr"][0]
+    for edges, side, prefix in orientations(sets):
+        (*lead, pointers), integer = listed[f"{prefix}/compressed_ptr"]
         rows, slots = (listed[f"{prefix}/{x}"][0][-1] for x in ("compressed_rows", "neighbors"))
-        splits = most_pieces(slots, longest_row(manifest, prefix))
-        groups = pointers - 1
-        sizes = dict.fromkeys(_PER_GROUP, groups) | dict.fromkeys(_POINTERS, groups + 1)
-        sizes |= dict.fromkeys(_WHOLE, _room(groups, rows, manifest.table_rows(prefix)))
+        splits, groups = most_pieces(slots, longest_row(edges, side)), pointers - 1
+        sizes = dict.fromkeys(_PER_GROUP, groups) | dict.fromkeys(_POINTERS, pointers)
+        sizes |= dict.fromkeys(_WHOLE, _room(groups, rows, edges.own_rows(side)))
         for field, size in (sizes | dict.fromkeys(_PER_SPLIT, splits)).items():
-            found[f"{prefix}/cut/{field}"] = ((*pieces, size), np.dtype(np.int32))
+            found[f"{prefix}/cut/{field}"] = ((*lead, size), integer)
     return found
 
 
@@ -60,11 +62,12 @@ def _room(groups: int, compressed: int, of_first: int) -> int:
     return max(compressed, of_first) if groups == 1 else compressed + of_first
 
 
-def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
+def arrays(part: Arrays, placed: Shapes, sets: Iterable[EdgeSet]) -> Arrays:
     """Orders the rows of every group of a part, and splits long ones."""
 
-    def make(prefix: str, tables: Arrays) -> Arrays:
-        most, of_first = longest_row(manifest, prefix), manifest.table_rows(prefix)
+    def make(edges: EdgeSet, side: str, tables: Arrays) -> Arrays:
+        prefix = edges.prefixes[side]
+        most, of_first = longest_row(edges, side), edges.own_rows(side)
         lengths = np.diff(tables["compressed_starts"][: tables["compressed_ptr"][-1] + 1])
         if lengths.max(initial=0) > most:
             raise part_error(
@@ -74,7 +77,7 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
         made = split_rows(tables, lengths, of_first)
         return {f"{prefix}/cut/{field}": values for field, values in made.items()}
 
-    return by_orientation(part, placed, make)
+    return by_orientation(part, placed, sets, make)
 
 
 def split_rows(tables: Arrays, lengths: np.ndarray, of_first: int) -> Arrays:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from jaxgraph.layout.derived.chunks import (
     choose_longest,
     count_runs,
 )
-from jaxgraph.layout.derived.orientations import by_orientation, orientations
+from jaxgraph.layout.derived.orientations import by_orientation
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, FEATURES, Arrays, Manifest, Shapes
-from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
+from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
+from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths
+from jaxgraph.layout.schema import SIDES, SLOTS, EdgeSet, orientations
 from jaxgraph.partition.sorting import counting_argsort
 
 _VISITED = ("rows", "starts", "degrees")
@@ -64,141 +65,121 @@ class EdgeSizes:
     by_receiver: RowSizes
     by_sender: RowSizes
 
-    def of(self, prefix: str) -> RowSizes:
-        """The sizes of an orientation, such as "incoming/by_receiver"."""
-        return self.by_receiver if prefix.endswith("/by_receiver") else self.by_sender
 
-
-@functools.lru_cache(maxsize=32)
 def edge_sizes(manifest: Manifest) -> Mapping[str, EdgeSizes]:
+    """The sizes of the loops over each set of edges."""
+    return {name: sizes_of(edges) for name, edges in manifest.edge_sets.items()}
+
+
+@functools.lru_cache(maxsize=128)
+def sizes_of(edges: EdgeSet) -> EdgeSizes:
     """Chooses chunks and runs, and bounds the rows and runs of a part."""
-    parts = manifest.num_parts
-    chunk, longest = _choices(manifest.lengths, manifest.node_rows, parts)
-    found = {"incoming": _sizes(manifest.lengths, chunk, longest)}
-    if manifest.has_outgoing:
-        found["outgoing"] = _sizes(manifest.lengths, chunk, longest, leave=True)
-    for edges in ("columns", FEATURES):
-        if several := manifest.lengths_of(edges):
-            rows = manifest.table_rows(f"{edges}/by_receiver")
-            found[edges] = _sizes(several, *_choices(several, rows, parts))
-    return found
+    # Edges that leave parts are those that end in others, and have the same choices.
+    node_rows = edges.by_sender if edges.leaves else edges.by_receiver
+    chunk, longest = _choices(edges.lengths, node_rows, edges.parts)
+    by_receiver, by_sender = (
+        RowSizes(most, *_most(edges, side, most), chunk // PIECE)
+        for side, most in zip(SIDES, longest, strict=True)
+    )
+    return EdgeSizes(chunk, by_receiver, by_sender)
 
 
+@functools.lru_cache(maxsize=128)
 def _choices(
-    several: Sequence[EdgeLengths], node_rows: int, num_parts: int
+    several: tuple[EdgeLengths, ...], node_rows: int, num_parts: int
 ) -> tuple[int, tuple[int, int]]:
     """The chunk, and the edges of runs by receiver and by sender."""
     # The choice ignores the room for other graphs.
     node_rows = int(node_rows / max(each.more for each in several) + 1e-6)
-    sides = [[each.by_receiver for each in several], [each.by_sender for each in several]]
-    by_receiver, by_sender = map(join_lengths, sides)
+    by_receiver, by_sender = (join_lengths([getattr(x, side) for x in several]) for side in SIDES)
     chunk = choose_chunk(join_lengths([by_receiver, by_sender]), node_rows, num_parts)
     return chunk, (choose_longest(by_receiver, chunk)[0], choose_longest(by_sender, chunk)[0])
 
 
-def _sizes(
-    several: Sequence[EdgeLengths], chunk: int, longest: tuple[int, int], *, leave: bool = False
-) -> EdgeSizes:
-    def of_side(counts: Sequence[tuple[RowLengths, float]], longest: int) -> RowSizes:
-        return RowSizes(longest, *_most(counts, longest, leave), chunk // PIECE)
-
-    return EdgeSizes(
-        chunk,
-        of_side([(each.by_receiver, each.more) for each in several], longest[0]),
-        of_side([(each.by_sender, each.more) for each in several], longest[1]),
-    )
-
-
-def _most(
-    counts: Sequence[tuple[RowLengths, float]], longest: int | None, leave: bool
-) -> tuple[int, int]:
+def _most(edges: EdgeSet, side: str, longest: int | None) -> tuple[int, int]:
     """The most rows and runs of a part and of a group; `longest` None: rows alone."""
     entries = of_group = 0
-    for each, more in counts:
-        found = each.by_group(each.rows)
-        found = found if longest is None else found + count_runs(each, longest)
-        found = leaving(found) if leave else found
-        entries = max(entries, math.ceil(more * int(found.sum(axis=1).max())))
-        of_group = max(of_group, math.ceil(more * int(found.max())))
+    for each in edges.lengths:
+        counts: RowLengths = getattr(each, side)
+        found = counts.by_group(counts.rows)
+        found = edges.by_part(found if longest is None else found + count_runs(counts, longest))
+        entries = max(entries, math.ceil(each.more * int(found.sum(axis=1).max())))
+        of_group = max(of_group, math.ceil(each.more * int(found.max())))
     return entries, of_group
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
     """Compares the rows of a graph with the room of other shapes."""
     found = {}
-    for edges, sizes in edge_sizes(pad_to).items():
-        for side in ("by_receiver", "by_sender"):
-            counts = [(getattr(each, side), each.more) for each in manifest.lengths_of(edges)]
-            of_part, of_group = _most(counts, None, edges == "outgoing")
-            own = sizes.of(f"{edges}/{side}")
-            found[f"{edges}/{side}: rows"] = (of_part, own.entries)
-            found[f"{edges}/{side}: rows of a group"] = (of_group, own.of_group)
+    for edges, side, prefix in orientations(manifest.edge_sets.values()):
+        of_part, of_group = _most(edges, side, None)
+        room: RowSizes = getattr(sizes_of(pad_to.edge_sets[edges.name]), side)
+        found[f"{prefix}: rows"] = (of_part, room.entries)
+        found[f"{prefix}: rows of a group"] = (of_group, room.of_group)
     return found
 
 
-def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
+def shapes(listed: Shapes, sets: Iterable[EdgeSet]) -> Shapes:
     """Shapes of the arrays that `arrays` makes, and of listed ones that need room for a chunk."""
-    sizes, integer = edge_sizes(manifest), np.dtype(np.int32)
     found: Shapes = {}
-    for prefix in orientations(listed):
-        edges, side = prefix.split("/")
-        chunk, own = sizes[edges].chunk, sizes[edges].of(prefix)
-        *pieces, pointers = listed[f"{prefix}/compressed_ptr"][0]
-        extents = dict.fromkeys(_VISITED, own.entries + chunk)
+    for edges, side, prefix in orientations(sets):
+        sizes, name = sizes_of(edges), edges.name
+        (*lead, pointers), integer = listed[f"{prefix}/compressed_ptr"]
+        room: RowSizes = getattr(sizes, side)
+        extents = dict.fromkeys(_VISITED, room.entries + sizes.chunk)
         extents |= {"run_ptr": pointers, "heavy_rows": pointers - 1}
-        extents["position"] = manifest.table_rows(prefix)
+        extents["position"] = edges.own_rows(side)
         for field, size in extents.items():
-            found[f"{prefix}/{field}"] = ((*pieces, size), integer)
-        data = [name for name in _edge_data(edges, listed) if side == "by_receiver"]
-        for name in (f"{prefix}/neighbors", f"{prefix}/edge_ids", *data):
-            if name in listed:
-                shape, dtype = list(listed[name][0]), listed[name][1]
-                shape[len(pieces)] += chunk
-                found[name] = (tuple(shape), dtype)
-        if prefix == "incoming/by_sender" and _shares_halo(manifest):
-            size = (manifest.num_parts - 1, max(manifest.halo_rows, 1))
-            found["halo/position"] = (size, integer)
+            found[f"{prefix}/{field}"] = ((*lead, size), integer)
+        data = [x.name for x in edges.fields(listed) if x.axis == SLOTS and x.name in listed]
+        data = data if side == "by_receiver" else []
+        for each in (f"{prefix}/neighbors", f"{prefix}/edge_ids", f"{name}/values", *data):
+            if each in listed:
+                shape, dtype = list(listed[each][0]), listed[each][1]
+                shape[len(lead)] += sizes.chunk
+                found[each] = (tuple(shape), dtype)
+        if edges.shares_halo and side == "by_sender":
+            found[f"{name}/halo_position"] = ((edges.groups - 1, edges.table(side)[1]), integer)
+        if edges.has_values:
+            found[f"{prefix}/ends"] = found[f"{prefix}/neighbors"]
+            found[f"{name}/by_sender/values"] = found[f"{name}/values"]
         # The receiver of each slot is used for data of edges, and for all edges of a part.
-        if side == "by_receiver" and (edges == "incoming" or data):
-            found[f"{edges}/receivers"] = (found[f"{prefix}/neighbors"][0], integer)
+        if data or (side == "by_receiver" and edges.data is not None and edges.chunks is None):
+            found[f"{name}/receivers"] = found[f"{prefix}/neighbors"]
     return found
 
 
-def _edge_data(edges: str, listed: Shapes) -> list[str]:
-    """Names of arrays of the user's data of each edge."""
-    if edges == "incoming":
-        return [name for name in listed if name in EDGE_DATA or name.startswith(EDGE_PREFIX)]
-    return [f"{edges}/{name}" for name in EDGE_DATA if f"{edges}/{name}" in listed]
+def arrays(part: Arrays, placed: Shapes, sets: Iterable[EdgeSet]) -> Arrays:
+    """Orders the rows of every group by length, and cuts heavy ones into runs.
 
+    The values of non-zeros are stored in both orders: a permutation at run time takes as long as
+    their sum.
+    """
 
-def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
-    """Orders the rows of every group by length, and cuts heavy ones into runs."""
-    sizes = edge_sizes(manifest)
-
-    def make(prefix: str, tables: Arrays) -> Arrays:
-        edges, side = prefix.split("/")
-        made = _cut(tables, sizes[edges].of(prefix), manifest.table_rows(prefix), prefix)
+    def make(edges: EdgeSet, side: str, tables: Arrays) -> Arrays:
+        prefix = edges.prefixes[side]
+        made = _cut(tables, getattr(sizes_of(edges), side), edges.own_rows(side), prefix)
         found = {f"{prefix}/{field}": values for field, values in made.items()}
-        if prefix == "incoming/by_sender" and "halo/position" in placed:
-            found["halo/position"] = _in_halo(made, tables, manifest.halo_rows)
-        if side == "by_receiver" and f"{edges}/receivers" in placed:
+        if edges.shares_halo and side == "by_sender":
+            found[f"{edges.name}/halo_position"] = _in_halo(made, tables, edges.table(side)[1])
+        ends = f"{prefix}/ends" if edges.has_values else f"{edges.name}/receivers"
+        if ends in placed and (side == "by_receiver" or edges.has_values):
             rows, starts = tables["compressed_rows"], tables["compressed_starts"]
             count = tables["compressed_ptr"][-1]
-            found[f"{edges}/receivers"] = np.repeat(rows[:count], np.diff(starts[: count + 1]))
+            found[ends] = np.repeat(rows[:count], np.diff(starts[: count + 1]))
+        if edges.has_values and side == "by_sender":
+            columns = part[f"{edges.name}/by_receiver/neighbors"][: len(found[ends])]
+            by_column = counting_argsort(columns, edges.by_sender)
+            found[f"{prefix}/values"] = part[f"{edges.name}/values"][by_column]
         return found
 
-    return by_orientation(part, placed, make)
-
-
-def _shares_halo(manifest: Manifest) -> bool:
-    """True where halos have rows that the own edges do not read."""
-    return manifest.senders is not None and manifest.has_outgoing
+    return by_orientation(part, placed, sets, make)
 
 
 def _in_halo(made: Arrays, tables: Arrays, halo_rows: int) -> np.ndarray:
     """int32 [groups - 1, halo rows], the compact row of each row of a halo, -1: none."""
     counts, starts = np.diff(tables["compressed_ptr"]), made["run_ptr"]
-    found = np.full((len(counts) - 1, max(halo_rows, 1)), -1, np.int32)
+    found = np.full((len(counts) - 1, halo_rows), -1, np.int32)
     for group in range(1, len(counts)):
         rows = made["rows"][starts[group] : starts[group] + counts[group]]
         found[group - 1, rows] = np.arange(len(rows), dtype=np.int32)

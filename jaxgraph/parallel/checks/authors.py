@@ -21,8 +21,8 @@ def _folder(module: Any) -> Path:
 _STANDARD = Path(sysconfig.get_paths()["stdlib"])
 _LIBRARIES = tuple(map(_folder, (jax, flax, optax)))
 _OURS = (_folder(jaxgraph), _folder(pallas_kernels))
-_SHARD_METHODS = _folder(jaxgraph) / "parallel" / "shard.py"
-"""Its methods count as if the user had written them."""
+_SHARD_METHODS = [_folder(jaxgraph) / "parallel" / name for name in ("shard.py", "node_table.py")]
+"""Their methods count as if the user had written them."""
 
 
 def user_line(equation: Any) -> str:
@@ -40,7 +40,7 @@ def is_users(equation: Any) -> bool:
         return False
     for frame in _frames(equation):
         path = Path(frame.file_name)
-        if path != _SHARD_METHODS and not _is_outside(path):
+        if path not in _SHARD_METHODS and not _is_outside(path):
             return not _is_ours(path)
     return False
 

@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 from jaxgraph.layout.placed import listed_part, placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.parallel.assembly import assemble
-from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, check_devices, on_mesh
+from jaxgraph.parallel.sharded_graph import AbstractSource, ShardedGraph, check_devices, on_mesh
 from jaxgraph.parallel.streaming.exchange import Exchange, Listed
 from jaxgraph.parallel.streaming.feeding import Threads
 from jaxgraph.parallel.streaming.part import StreamedPart

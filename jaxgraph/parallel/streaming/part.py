@@ -42,7 +42,7 @@ def _type_of_sum(operand: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Aggregation:
-    """A reduction of messages over all parts, as `Shard.propagate` is called for it.
+    """A reduction of messages over all parts, as `Relation.propagate` is called for it.
 
     Attributes:
       message: evaluated on chunks of edges.

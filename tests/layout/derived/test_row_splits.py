@@ -91,4 +91,4 @@ def test_a_row_longer_than_the_manifest_says_is_refused():
     tables, manifest = tabulate(graph, parts), tabulate(other, parts).manifest
     part = placed_part(tables, tables.manifest, 0, "xla")
     with pytest.raises(ValueError, match=r"has a row of 141 edges; expected at most .* 128"):
-        arrays(part, placed_shapes(manifest, "mosaic_gpu"), manifest)
+        arrays(part, placed_shapes(manifest, "mosaic_gpu"), manifest.edge_sets.values())

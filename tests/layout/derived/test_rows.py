@@ -29,7 +29,7 @@ def hub(mode: str = "sar", edges_of_hub: int = 300) -> PartTables:
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_rows_longer_than_the_cheapest_run_are_cut(mode):
     tables = hub(mode)
-    sizes, lengths = edge_sizes(tables.manifest)["incoming"], tables.survey.lengths
+    sizes, lengths = edge_sizes(tables.manifest)["incoming"], tables.survey.extents.lengths
     parts, cut = placed_parts(tables), 0
     for side in ("by_receiver", "by_sender"):
         own = getattr(sizes, side)

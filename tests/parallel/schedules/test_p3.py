@@ -20,7 +20,7 @@ from jaxgraph.analysis.hlo import Instruction, parse
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import ShardedGraph, make_mesh, place, spmd
-from jaxgraph.parallel.placement import AbstractSource
+from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.partition import partition
 from jaxgraph.train import compile_train_step
 from tests.compilation import AS_USERS_DO
