@@ -134,9 +134,6 @@ BY_EDGE: dict[str, Term] = {
         lambda p, s, r, e: lax.map(lambda k: scaled(s * k, p["gate"]), jnp.arange(2.0)).sum(0)
     ),
     "jvp of one's own": lambda p, s, r, e: jnp.logaddexp(s, p["gate"]),
-    "gradient by a parameter": of_each(
-        lambda p, s, r, e: jax.grad(lambda g: jnp.sum(jnp.tanh(s * g)))(p["gate"])
-    ),
 }
 
 
@@ -335,6 +332,28 @@ LAYERS = st.tuples(
 @pytest.mark.parametrize("name", BY_EDGE)
 def test_no_message_that_acts_edge_by_edge_is_refused(name):
     jax.eval_shape(jax.value_and_grad(total_of([name], "mean")), parameters(), sharded(2, "sar"))
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_message_that_waits_for_other_devices_is_refused(parts):
+    def total_by(gate_of):
+        @jg.parallel.spmd
+        def total(params, shard):
+            gate = gate_of(params["gate"], shard)
+            of_edge = jax.grad(lambda gate, sender: jnp.sum(jnp.tanh(sender * gate)))
+
+            def message(sender, receiver, edge):
+                return jax.vmap(of_edge, (None, 0))(gate, sender)
+
+            return weighted(shard, jg.parallel.propagate(shard, message, shard.nodes))
+
+        return total
+
+    with pytest.raises(ValueError, match=r"waits for other devices .*jax\.lax\.pcast"):
+        jax.eval_shape(total_by(lambda gate, shard: gate), parameters(), sharded(parts, "sar"))
+    own = total_by(lambda gate, shard: lax.pcast(gate, shard.axis, to="varying"))
+    found, alone = (own(parameters(), sharded(count, "sar")) for count in (parts, 1))
+    np.testing.assert_allclose(found, alone, rtol=1e-4)
 
 
 def reduced(messages, receivers, reduce):

@@ -3,7 +3,6 @@
 Their values and gradients are a law, `tests/law/test_layers.py`.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -143,7 +142,7 @@ def test_weights_of_appnp_that_are_learned_have_their_gradient() -> None:
     @jax.jit
     def loss(x: jax.Array, weights: jax.Array) -> jax.Array:
         weight = whole.by_slot(weights)
-        given = replace(whole.shard, edge_weight=weight, follows_from=None)
+        given = whole.shard.with_edges(edge_weight=weight)
         return jnp.sum(appnp_propagate(given, x, steps=3, alpha=0.2) * of_y)
 
     found = jax.grad(loss, (0, 1))(jnp.asarray(graph.nodes), jnp.asarray(graph.edge_weight))

@@ -53,7 +53,7 @@ def devices_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices with cores of their own, on which a layer takes 10 microseconds an edge."""
 
     def window(task: Any, part: Any, reference: Any) -> float:
-        edges = np.asarray(part.shard.in_degree)[np.asarray(part.shard.node_mask)].sum()
+        edges = np.asarray(part.receivers.in_degree)[np.asarray(part.receivers.node_mask)].sum()
         return float(1e-5 * edges / reference.seconds)
 
     monkeypatch.setattr(online, "_window", window)

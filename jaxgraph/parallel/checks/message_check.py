@@ -21,6 +21,9 @@ _LENGTH = 1009
 _WHY = {
     "position": "its result depends on the position of {an_entry} ({operation}{line})",
     "count": "its result depends on the number of {entries} ({operation}{line})",
+    "devices": "it waits for other devices ({operation}{line}), which call it another number of "
+    "times. A derivative by a value that is the same on every device, such as a parameter, sums "
+    "over them: differentiate by jax.lax.pcast(value, shard.axis, to='varying')",
 }
 _MIXES = "{operation}{line} combines {entries} with each other, or drops or reorders them"
 _EDGE_ADVICE = (
