@@ -28,7 +28,7 @@ KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float64)))
 LACKS: frozenset[str] = frozenset()
 """Operations that programs cannot have here."""
 SUMS_BY_EDGE = True
-"""Whether programs also sum columns by edge."""
+"""True where a program also sums columns by edge."""
 
 
 def neighbor_sum(

@@ -30,7 +30,7 @@ KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float16)))
 LACKS = frozenset(("sqrt",))
 """Operations that programs cannot have here: Mosaic GPU of jax 0.10 has no square root."""
 SUMS_BY_EDGE = False
-"""Whether programs also sum columns by edge."""
+"""True where a program also sums columns by edge."""
 
 
 def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
