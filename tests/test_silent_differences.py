@@ -355,6 +355,12 @@ def test_a_message_that_waits_for_other_devices_is_refused(parts):
     np.testing.assert_allclose(found, alone, rtol=1e-4)
 
 
+def test_a_message_without_an_axis_of_edges_is_refused():
+    graph = graph_of()
+    with pytest.raises(ValueError, match="leading axis of edges"):
+        jg.parallel.propagate(graph, lambda s, r, e: s.T, graph.nodes)
+
+
 def reduced(messages, receivers, reduce):
     """The reduction of messages of all edges, by plain JAX."""
     total = functools.partial(jax.ops.segment_sum, segment_ids=receivers, num_segments=NODES)
