@@ -191,7 +191,7 @@ MIXING: dict[str, Term] = {
         jax.random.split(KEY, s.shape[0])
     ),
     "shifted": lambda p, s, r, e: s[jnp.arange(s.shape[0]) - 1],
-    "matrix over edges": lambda p, s, r, e: s.T @ r,
+    "matrix over edges": lambda p, s, r, e: s @ (s.T @ r),
     "segments": lambda p, s, r, e: jax.ops.segment_sum(s, e[1], KINDS)[e[1]],
     "groups of edges": lambda p, s, r, e: s.reshape(-1, 4, F).sum(1).repeat(4, 0),
     "carried": lambda p, s, r, e: lax.scan(lambda c, x: (c + x, c), jnp.zeros(F), s)[1],
