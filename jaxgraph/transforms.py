@@ -12,6 +12,7 @@ from scipy.sparse import csgraph
 
 from jaxgraph import graph_facts
 from jaxgraph.graph import Graph
+from jaxgraph.graph_arrays import NODE_FIELDS
 from jaxgraph.kinds import check_graph
 from jaxgraph.other_names import refuse_names
 from jaxgraph.seeds import checked_seed
@@ -32,15 +33,6 @@ __all__ = [
 ]
 
 _EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
-_NODE_FIELDS = (
-    "nodes",
-    "labels",
-    "graph_ids",
-    "train_mask",
-    "val_mask",
-    "test_mask",
-    "node_names",
-)
 
 # The largest n with n * n <= 2**63: sender * n + receiver then fits int64.
 _MOST_NODES_OF_KEYS = math.isqrt(2**63)
@@ -353,7 +345,9 @@ def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
         raise ValueError("node_ids: some ids are repeated; expected distinct ids, as of np.unique.")
     inside = _select_edges(graph, (new_ids[graph.senders] >= 0) & (new_ids[graph.receivers] >= 0))
     changes = {
-        name: value[ids] for name in _NODE_FIELDS if (value := getattr(graph, name)) is not None
+        name: value[ids]
+        for name in (*NODE_FIELDS, "node_names")
+        if (value := getattr(graph, name)) is not None
     }
     changes["node_data"] = {name: values[ids] for name, values in graph.node_data.items()}
     for name in ("train_mask", "val_mask", "test_mask"):

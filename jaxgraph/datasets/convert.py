@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxgraph.graph import Graph
+from jaxgraph.graph_arrays import NODE_FIELDS
 from jaxgraph.kinds import check_graph, kind_of
 
 if TYPE_CHECKING:
     import networkx as nx
 
-_NODE_FIELDS = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
 _EDGE_FIELDS = ("edges", "edge_type")
 _MATRIX_FIELDS = ("nodes", "edges")
 _CATEGORY_FIELDS = ("labels", "edge_type", "graph_ids")
@@ -118,7 +118,7 @@ def from_networkx(
     of_nodes = [(f"node {node!r}", graph.nodes[node]) for node in order]
     of_edges = [(f"edge ({u!r}, {v!r})", data) for u, v, data in edges]
     named = {name: value for name, value in fields.items() if _is_named(value)}
-    read = {x: _attribute_array(x, named[x], of_nodes) for x in _NODE_FIELDS if x in named}
+    read = {x: _attribute_array(x, named[x], of_nodes) for x in NODE_FIELDS if x in named}
     on_edges = {x: _attribute_array(x, named[x], of_edges) for x in _EDGE_FIELDS if x in named}
     if weight is not None:
         on_edges["edge_weight"] = _attribute_array("weight", weight, of_edges)

@@ -14,13 +14,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxgraph.graph_arrays import NODE_FIELDS
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.feature_protocol import features_of, plain_features
 from jaxgraph.seeds import mix
 from jaxgraph.train.agreement import from_all
 from jaxgraph.train.identity import definition
 
-_OF_NODES = ("labels", "train_mask", "val_mask", "test_mask", "graph_ids")
+# Features are digested by themselves: they have kinds.
+_OF_NODES = tuple(name for name in NODE_FIELDS if name != "nodes")
 _OF_EDGES = ("edges", "edge_weight", "edge_type")
 _TOPOLOGY = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")
 

@@ -32,6 +32,8 @@ def reduce_messages(edges: Edges, messages: Any, reduce: str) -> Any:
         centred = messages - mean[edges.receivers]
         variance = edges.sum_by_receiver(centred**2) / counts
         return (variance + 1e-5) ** 0.5 * _spread(edges.in_degrees() > 0, messages)
+    if reduce not in ("max", "min"):
+        raise ValueError(f"reduce is {reduce!r}")
     signed = plain(messages) * (1.0 if reduce == "max" else -1.0)
     best = np.full((edges.num_nodes, *messages.shape[1:]), -np.inf)
     np.maximum.at(best, edges.receivers, signed)
