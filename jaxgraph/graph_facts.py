@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.typed_graph import TypedGraph
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,62 @@ class GraphFacts:
     dataset: str | None = None
     normalized: bool = False
     split: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EdgeFacts:
+    """The facts of a set of edges that a model needs.
+
+    Attributes:
+      senders, name, receivers: the set that the edges leave, their name, the set that they enter.
+      num_edges: their number.
+      edge_features: columns of edge features; 0 without them.
+      num_edge_types: the largest edge type plus one; 0 without types.
+      mean_log_degree: mean of log(d + 1) over the in-degrees d of the receivers.
+    """
+
+    senders: str
+    name: str
+    receivers: str
+    num_edges: int
+    edge_features: int
+    num_edge_types: int
+    mean_log_degree: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TypedFacts:
+    """The facts of a graph of several sets that a model and its training need.
+
+    Attributes:
+      name: the graph's name for reports.
+      node_sets: the facts of each set of nodes, by name.
+      edge_sets: the facts of each set of edges, by the name of its relation.
+    """
+
+    name: str
+    node_sets: Mapping[str, GraphFacts]
+    edge_sets: Mapping[str, EdgeFacts]
+
+
+def facts_of_typed(graph: TypedGraph) -> TypedFacts:
+    """Counts the facts of a graph of several sets."""
+    found = {}
+    for relation, ends in graph.relation_names().items():
+        sender, name, receiver = ends
+        edges = graph.edge_sets[ends]
+        degrees = np.bincount(edges.receivers, minlength=graph.node_sets[receiver].num_nodes)
+        found[relation] = EdgeFacts(
+            senders=sender,
+            name=name,
+            receivers=receiver,
+            num_edges=edges.num_edges,
+            edge_features=0 if edges.edges is None else int(edges.edges.shape[1]),
+            num_edge_types=edges.num_edge_types,
+            mean_log_degree=float(np.log1p(degrees.astype(np.float64)).mean()),
+        )
+    nodes = {name: facts_of(of_set) for name, of_set in graph.node_sets.items()}
+    return TypedFacts(name=graph.name, node_sets=nodes, edge_sets=found)
 
 
 def facts_of(

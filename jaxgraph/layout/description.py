@@ -42,7 +42,7 @@ def describe(
         halo_units=tuple(map(tuple, in_units(extents.halo, unit).tolist())),
         reach_units=tuple(map(tuple, in_units(extents.reach, unit).tolist())),
         shapes=(),
-        lengths=(extents.lengths,),
+        lengths=() if extents.lengths is None else (extents.lengths,),
         has_padding=bool(extents.part_nodes.min() < node_rows),
         features=features,
         num_edge_types=extents.num_edge_types,

@@ -30,7 +30,8 @@ class Extents:
       halo: int64 [parts, parts], rows that a part needs from another one to aggregate.
       reach: int64 [parts, parts], rows of a part that have edges from another one; 0 in mode
         "domain".
-      lengths: row lengths, in as many groups per part as the mode visits edges in.
+      lengths: row lengths, in as many groups per part as the mode visits edges in; None: there are
+        no edges, only nodes.
       has_repetitions: whether some edges are equal.
       data: the arrays with a row per node or a slot per edge.
       num_edge_types: the largest edge type plus one; 0: not known.
@@ -47,7 +48,7 @@ class Extents:
     boundary: int
     halo: np.ndarray
     reach: np.ndarray
-    lengths: EdgeLengths
+    lengths: EdgeLengths | None
     has_repetitions: bool
     data: Kinds
     num_edge_types: int = 0

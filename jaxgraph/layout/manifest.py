@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -25,6 +25,8 @@ TOPOLOGIES = ("replicated", "pushed")
 """Storage of the edges of a layer on feature columns: on every device, or sent when needed."""
 FEATURES, COLUMNS = "features", "columns"
 """Sets of edges: the non-zeros of sparse features, and the edges of a layer on feature columns."""
+SENDERS = "senders"
+"""The prefix of the degrees of a relation's senders, where they are nodes of another table."""
 VALUES = f"{FEATURES}/values"
 """The array of their values, in row order by receiver."""
 
@@ -171,7 +173,8 @@ class Manifest:
         "domain", which does not use them.
       shapes: (name, shape, dtype) of every array of a part that a source lists.
       lengths: row lengths of the edges that end in each part, one entry for each graph that the
-        shapes have room for. The shapes of derived arrays follow from them.
+        shapes have room for. The shapes of derived arrays follow from them. (): a table of nodes
+        alone.
       has_padding: whether a row may be padding.
       columns: the split of features by column, where `mode` is that of the layers after the first.
         None: features are split by node.
@@ -244,7 +247,7 @@ class Manifest:
     @property
     def has_outgoing(self) -> bool:
         """True where a part has arrays of the edges that leave it."""
-        return self.mode == "sar" and self.num_parts > 1
+        return self.mode == "sar" and self.num_parts > 1 and bool(self.lengths)
 
     @property
     def feature_array(self) -> str:
@@ -258,11 +261,10 @@ class Manifest:
         sent, answered = max(self.halo_rows, 1), max(self.reach_rows, 1)
         groups, ids = (parts, None) if self.mode == "sar" else (1, self.sender_rows)
         ends, data = {"other_end": "sender", "ids": ids}, {"data": "", "edge_types": types}
-        found = [
-            EdgeSet("incoming", groups, rows, self.sender_rows, self.lengths, sent, **ends, **data)
-        ]
-        if self.has_outgoing and self.senders is not None:
-            found = [dataclasses.replace(found[0], shares_halo=True)]
+        table = groups, rows, self.sender_rows, self.lengths
+        shared = self.has_outgoing and self.senders is not None
+        own = EdgeSet("incoming", *table, sent, shares_halo=shared, **ends, **data)
+        found = [own] if self.lengths else []
         if self.has_outgoing:
             ends = {"leaves": True, "other_end": "receiver"}
             left = self.own_senders.node_rows
@@ -287,7 +289,7 @@ class Manifest:
         for edges in self.edge_sets.values():
             found += edges.fields(named)
         steps, left = self.num_parts - 1, self.own_senders
-        if steps:
+        if steps and self.lengths:
             found += halo_fields("send", steps, self.halo_rows, left.node_rows, left.boundary_rows)
         if self.has_outgoing:
             found += halo_fields("reach", steps, self.reach_rows, rows, self.boundary_rows)
@@ -296,6 +298,9 @@ class Manifest:
             found.append(Field(f"{COLUMNS}/offset", COLUMNS, SCALAR, count=1, stop=stop))
             of_all = node_fields(f"{COLUMNS}/", self.num_parts * rows, nodes)
             found += (each for each in of_all if each.dtype is not None)
+        if self.senders is not None:
+            of_senders = node_fields(f"{SENDERS}/", left.node_rows)
+            found += (each for each in of_senders if each.dtype is not None)
         return {each.name: each for each in found}
 
     @functools.cached_property
@@ -315,6 +320,19 @@ class Manifest:
         """Shape and dtype of each array of a part, by name."""
         return {name: (shape, np.dtype(dtype)) for name, shape, dtype in self.shapes}
 
+    @property
+    def members(self) -> Mapping[str, Manifest]:
+        """The manifest itself, whose arrays have no prefix; see `TypedManifest`."""
+        return {"": self}
+
+    def each(self, change: Callable[[Manifest], Manifest]) -> Manifest:
+        """The manifest, changed; see `TypedManifest`."""
+        return change(self)
+
+    def counted(self, counts: Counts | None) -> Manifest:
+        """The manifest with the size of a graph."""
+        return dataclasses.replace(self, counts=counts)
+
     def storing(self, name: str, dtype: np.dtype) -> Manifest:
         """Returns this manifest with another dtype for one array."""
         if name not in self.fields:
@@ -331,3 +349,8 @@ class Manifest:
             for name, (shape, dtype) in sorted(listed.items())
         )
         return dataclasses.replace(self, shapes=ordered)
+
+    def listing_only(self, wanted: Callable[[str], bool]) -> Manifest:
+        """The manifest without arrays whose names are not wanted."""
+        listed = tuple(each for each in self.shapes if wanted(each[0]))
+        return dataclasses.replace(self, shapes=listed)

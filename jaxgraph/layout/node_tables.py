@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from jaxgraph.graph import Graph
 from jaxgraph.layout.schema import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX, node_fields
+from jaxgraph.typed_graph import EdgeSet
 
 Arrays = dict[str, np.ndarray]
 
@@ -82,7 +83,7 @@ def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarr
     return arrays | {NODE_PREFIX + name: v[nodes] for name, v in graph.node_data.items()}
 
 
-def edge_arrays(graph: Graph, edges: np.ndarray) -> Arrays:
+def edge_arrays(graph: Graph | EdgeSet, edges: np.ndarray) -> Arrays:
     """The user's data of some edges."""
     values = {name: getattr(graph, name) for name in EDGE_DATA}
     found = {name: array[edges] for name, array in values.items() if array is not None}

@@ -23,8 +23,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from jaxgraph.graph_facts import GraphFacts
+from jaxgraph.graph_facts import GraphFacts, TypedFacts
 from jaxgraph.layout.manifest import Arrays, Manifest
+from jaxgraph.layout.typed_manifest import TypedManifest
 
 MANIFEST = "manifest.json"
 DATA_FOLDER = re.compile(r"data-[0-9a-f]{32}")
@@ -56,11 +57,26 @@ class PartFiles:
       num_nodes: nodes of the part.
       arrays: those that the manifest lists, by name.
       node_names: the names of its nodes in the order of their rows; None: nodes have none.
+      names_of_sets: those of each set of nodes that has some, by name.
     """
 
     num_nodes: int
     arrays: Mapping[str, ArrayFile]
     node_names: ArrayFile | None
+    names_of_sets: Mapping[str, ArrayFile] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class TypedContents:
+    """All that parts of a graph of several sets agree on.
+
+    Attributes:
+      manifest: its tables and relations.
+      graph: facts of the graph.
+    """
+
+    manifest: TypedManifest
+    graph: TypedFacts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +89,15 @@ class Contents:
       graph: facts of the graph.
       parts: the files of each part.
       row_lengths: the file of the entries of the manifest's arrays.
+      typed: the manifest and facts of a graph of several sets, which has none of the above.
     """
 
     data: str
-    manifest: Manifest
-    graph: GraphFacts
+    manifest: Manifest | None
+    graph: GraphFacts | None
     parts: tuple[PartFiles, ...]
     row_lengths: ArrayFile
+    typed: TypedContents | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -102,14 +120,16 @@ class PartFolder:
         )
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> Any:
         """Counts and padded shapes."""
-        return self.contents.manifest
+        typed = self.contents.typed
+        return self.contents.manifest if typed is None else typed.manifest
 
     @property
-    def graph(self) -> GraphFacts:
+    def graph(self) -> Any:
         """Facts of the graph, which a model and its training need."""
-        return self.contents.graph
+        typed = self.contents.typed
+        return self.contents.graph if typed is None else typed.graph
 
     @property
     def num_parts(self) -> int:
@@ -126,6 +146,7 @@ class PartFolder:
         """The files of all arrays by their paths in the folder of the data."""
         parts = self.contents.parts
         named = [part.node_names for part in parts if part.node_names is not None]
+        named += [each for part in parts for each in part.names_of_sets.values()]
         of_all = (*named, self.contents.row_lengths)
         return {each.file: each for part in parts for each in part.arrays.values()} | {
             each.file: each for each in of_all
@@ -135,15 +156,17 @@ class PartFolder:
         """Maps the arrays of one part into memory, after a check of every file."""
         return {name: self._read(x) for name, x in self.contents.parts[index].arrays.items()}
 
-    def node_names(self) -> np.ndarray | None:
-        """Reads the names of all nodes."""
+    def node_names(self, node_set: str | None = None) -> np.ndarray | None:
+        """Reads the names of all nodes, of a graph of several sets those of one."""
         ids, names = [], []
+        table = "" if node_set is None else f"tables/{node_set}/"
         for part in self.contents.parts:
-            if part.node_names is None:
+            own = part.node_names if node_set is None else part.names_of_sets.get(node_set)
+            if own is None:
                 return None
-            mask = self._read(part.arrays["node_mask"])
-            ids.append(self._read(part.arrays["node_ids"])[: len(mask)][mask])
-            names.append(self._read(part.node_names))
+            mask = self._read(part.arrays[f"{table}node_mask"])
+            ids.append(self._read(part.arrays[f"{table}node_ids"])[: len(mask)][mask])
+            names.append(self._read(own))
         of_all = np.concatenate(names)
         found = np.empty_like(of_all)
         found[np.concatenate(ids)] = of_all
@@ -215,14 +238,15 @@ def _folder_error(path: Path, fault: Exception | str) -> ValueError:
     )
 
 
-FORMAT = "jaxgraph parts 2"
-"""Name and version of the format; a program reads its own version alone."""
+FORMAT, TYPED_FORMAT = "jaxgraph parts 2", "jaxgraph parts 3"
+"""Names and versions of the formats of a graph of one set, and of several."""
 
 
 def write_text(content: Any) -> str:
     """Writes a dataclass as JSON, with its CRC-32."""
     text = _canonical(_plain(content))
-    return f'{{"format":"{FORMAT}","crc32":{zlib.crc32(text.encode())},\n"content":{text}}}\n'
+    form = FORMAT if getattr(content, "typed", None) is None else TYPED_FORMAT
+    return f'{{"format":"{form}","crc32":{zlib.crc32(text.encode())},\n"content":{text}}}\n'
 
 
 def entries_of(content: Any) -> np.ndarray:
@@ -250,8 +274,11 @@ def parsed(text: bytes) -> Any:
         own = zlib.crc32(_canonical(content).encode())
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError("it is no manifest of parts") from None
-    if found != FORMAT:
-        raise ValueError(f"its format is {found!r}; this version of jaxgraph reads {FORMAT!r}")
+    if found not in (FORMAT, TYPED_FORMAT):
+        raise ValueError(
+            f"its format is {found!r}; this version of jaxgraph reads {FORMAT!r}, and "
+            f"{TYPED_FORMAT!r} of graphs of several sets"
+        )
     if own != checksum:
         raise ValueError(f"its CRC-32 is {own}; expected {checksum!r}, as written in it")
     return content

@@ -14,14 +14,15 @@ import re
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from jaxgraph.graph_facts import GraphFacts
+from jaxgraph.graph_facts import GraphFacts, TypedFacts
 from jaxgraph.layout.part_files import (
     DATA_FOLDER,
     MANIFEST,
@@ -29,6 +30,7 @@ from jaxgraph.layout.part_files import (
     Contents,
     PartFiles,
     PartFolder,
+    TypedContents,
     entries_of,
     write_text,
 )
@@ -42,6 +44,8 @@ _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]")
 _MARK = b'"jaxgraph parts '
 _SHARED = "shared"
 _NODE_NAMES = "node-names"
+NodeNames = np.ndarray | Mapping[str, np.ndarray | None] | None
+"""The names of the nodes of a graph, or of each of its sets, by row."""
 _SYNCS_AT_A_TIME = 16
 
 
@@ -67,9 +71,9 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
 def write_source(
     source: PartSource,
     folder: str | os.PathLike[str],
-    graph_facts: GraphFacts,
+    graph_facts: GraphFacts | TypedFacts,
     *,
-    node_names: np.ndarray | None = None,
+    node_names: NodeNames = None,
     on_part: Callable[[int], object] | None = None,
 ) -> PartFolder:
     """Writes the parts of a source; `jaxgraph.parallel.write_parts` writes those of a graph.
@@ -105,12 +109,16 @@ def write_source(
 def _written(
     source: PartSource,
     data: Path,
-    graph_facts: GraphFacts,
-    node_names: np.ndarray | None,
+    graph_facts: GraphFacts | TypedFacts,
+    node_names: NodeNames,
     on_part: Callable[[int], object] | None,
 ) -> Contents:
     """Writes all arrays, and returns what the manifest says of them."""
-    manifest = source.manifest
+    manifest: Any = source.manifest
+    tables = [name for name, each in manifest.members.items() if "node_mask" in each.array_shapes()]
+    names: dict[str, Any] = {"": node_names}
+    if isinstance(node_names, Mapping):
+        names = {f"tables/{name}/": each for name, each in node_names.items()}
     for name, _, dtype in manifest.shapes:
         if not _DTYPE.fullmatch(dtype):
             raise ValueError(f"{name} has dtype {dtype}; expected numbers or bools of NumPy")
@@ -121,22 +129,34 @@ def _written(
         for number, (name, (_, dtype)) in enumerate(manifest.array_shapes().items()):
             values = np.ascontiguousarray(arrays[name], dtype).reshape(arrays[name].shape)
             own[name] = files.write(index, f"{number:03d}-{name}", values)
-        mask = np.asarray(arrays["node_mask"], bool)
-        counts.append(int(mask.sum()))
-        if node_names is not None:
-            names = np.asarray(node_names[arrays["node_ids"][: len(mask)][mask]])
-            names = names.astype(names.dtype.newbyteorder("<"))
-            own[_NODE_NAMES] = files.write(index, _NODE_NAMES, names)
+        counts.append(0)
+        for table in tables:
+            mask = np.asarray(arrays[f"{table}node_mask"], bool)
+            counts[-1] += int(mask.sum())
+            if names.get(table) is not None:
+                some = np.asarray(names[table][arrays[f"{table}node_ids"][: len(mask)][mask]])
+                some = some.astype(some.dtype.newbyteorder("<"))
+                own[table + _NODE_NAMES] = files.write(index, table + _NODE_NAMES, some)
         keys.append(own)
         if on_part is not None:
             on_part(index)
     # Files have their last places: a file that several parts have was moved.
     placed = [{name: files.written[key] for name, key in own.items()} for own in keys]
     named = [own.pop(_NODE_NAMES, None) for own in placed]
-    parts = tuple(map(PartFiles, counts, placed, named))
-    lengths = files.write(None, "row-lengths", entries_of(manifest))
+    of_sets = [_names_of_sets(own) for own in placed]
+    parts = tuple(map(PartFiles, counts, placed, named, of_sets))
+    lengths = files.written[files.write(None, "row-lengths", entries_of(manifest))]
     _sync(data)
-    return Contents(data.name, manifest, graph_facts, parts, files.written[lengths])
+    if isinstance(graph_facts, GraphFacts):
+        return Contents(data.name, manifest, graph_facts, parts, lengths)
+    typed = TypedContents(manifest, graph_facts)
+    return Contents(data.name, None, None, parts, lengths, typed)
+
+
+def _names_of_sets(files: dict[str, ArrayFile]) -> dict[str, ArrayFile]:
+    """Takes the files of the names of sets of nodes out of those of a part."""
+    own = [name for name in files if name.endswith(f"/{_NODE_NAMES}")]
+    return {name.removeprefix("tables/").rpartition("/")[0]: files.pop(name) for name in own}
 
 
 _Key = tuple[str, bytes]

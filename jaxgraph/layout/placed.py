@@ -12,34 +12,49 @@ from jaxgraph.layout.index_check import check_indices, part_error
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
 from jaxgraph.layout.shard_tables import PartSource
+from jaxgraph.layout.typed_manifest import TypedManifest
 
 DERIVED = {"xla": (rows,), "cpu": (rows,), "mosaic_gpu": (rows, row_splits)}
 """The layouts of each implementation; all need `rows` for a user's own messages."""
 
 
-def placed_shapes(manifest: Manifest, implementation: str) -> Shapes:
+def placed_shapes(manifest: Manifest | TypedManifest, implementation: str) -> Shapes:
     """Finds the shapes of all arrays of a part; they depend on the manifest alone."""
-    shapes = dict(manifest.array_shapes())
-    for layout in DERIVED[implementation]:
-        shapes |= layout.shapes(shapes, manifest.edge_sets.values())
-    check_sizes({name: max(shape, default=0) for name, (shape, _) in shapes.items()})
-    return shapes
+    found: Shapes = {}
+    for prefix, member in manifest.members.items():
+        shapes = dict(member.array_shapes())
+        for layout in DERIVED[implementation]:
+            shapes |= layout.shapes(shapes, member.edge_sets.values())
+        found |= {prefix + name: shape for name, shape in shapes.items()}
+    check_sizes({name: max(shape, default=0) for name, (shape, _) in found.items()})
+    return found
 
 
-def placed_part(source: PartSource, manifest: Manifest, index: int, implementation: str) -> Arrays:
+def placed_part(
+    source: PartSource, manifest: Manifest | TypedManifest, index: int, implementation: str
+) -> Arrays:
     """Reads a part, checks it, and derives the other arrays that an implementation needs."""
-    shapes = placed_shapes(manifest, implementation)
-    part = listed_part(source, manifest, index, shapes)
-    check_indices(part, manifest, index)
-    found = dict(part)
-    for layout in DERIVED[implementation]:
-        found |= layout.arrays(part, shapes, manifest.edge_sets.values())
+    given, found = dict(source.part(index)), dict[str, np.ndarray]()
+    for prefix, member in manifest.members.items():
+        own = {name: given.pop(name) for name in list(given) if name.startswith(prefix)}
+        own = {name.removeprefix(prefix): values for name, values in own.items()}
+        shapes = placed_shapes(member, implementation)
+        part = _listed(own, member, index, shapes)
+        check_indices(part, member, index)
+        arrays = dict(part)
+        for layout in DERIVED[implementation]:
+            arrays |= layout.arrays(part, shapes, member.edge_sets.values())
+        found |= {prefix + name: values for name, values in arrays.items()}
     return found
 
 
 def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shapes) -> Arrays:
     """Reads the arrays of a part that its manifest lists."""
-    part, listed, fields = dict(source.part(index)), manifest.array_shapes(), manifest.fields
+    return _listed(dict(source.part(index)), manifest, index, shapes)
+
+
+def _listed(part: Arrays, manifest: Manifest, index: int, shapes: Shapes) -> Arrays:
+    listed, fields = manifest.array_shapes(), manifest.fields
     found: Arrays = {}
     # An array is let go once it is copied, since mapped pages take memory, too; the largest comes
     # first, when there is least beside it.

@@ -9,7 +9,7 @@ from typing import Any
 from jaxgraph.layout.derived import row_splits
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import sizes_of
-from jaxgraph.layout.manifest import COLUMNS, FEATURES, VALUES, Manifest
+from jaxgraph.layout.manifest import COLUMNS, FEATURES, SENDERS, VALUES, Manifest
 from jaxgraph.layout.schema import (
     EDGE_DATA,
     EDGE_PREFIX,
@@ -18,6 +18,7 @@ from jaxgraph.layout.schema import (
     EdgeSet,
     node_fields,
 )
+from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, RowSplits
 from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
 from jaxgraph.parallel.exchange import Exchange, HaloTable
@@ -31,43 +32,91 @@ from jaxgraph.parallel.sparse_features import NonZeros, SparseFeatures
 from pallas_kernels.schedule import is_spread
 
 Arrays = Mapping[str, Any]
+Axis = str | tuple[str, ...]
 
 
 def assemble(
     arrays: Arrays,
-    manifest: Manifest,
-    axis: str | tuple[str, ...],
+    manifest: Any,
+    axis: Axis,
     prefetch: bool,
     implementation: str,
     hosts: int = 1,
 ) -> Shard:
     """Makes the `Shard` whose leaves are the arrays, whatever they are."""
-    held = {field.name for field in dataclasses.fields(NodeTable)}
-    names = [field.name for field in node_fields() if field.name in held]
-    of_nodes: dict[str, Any] = {name: arrays.get(name) for name in names}
-    of_edges: dict[str, Any] = {name: arrays.get(name) for name in EDGE_DATA}
-    groups = {
-        name: _edge_groups(arrays, edges, implementation)
-        for name, edges in manifest.edge_sets.items()
-        if edges.other_end is not None
-    }
-    if manifest.features is not None:
-        of_nodes["nodes"] = _sparse_features(arrays, manifest, implementation)
+    if isinstance(manifest, TypedManifest):
+        return _typed(arrays, manifest, axis, prefetch, implementation, hosts)
     columns = None
     if manifest.columns is not None:
         columns = _column_topology(arrays, manifest, axis, implementation)
+    return Shard(
+        {NODES: _table(arrays, manifest, axis, implementation)},
+        {EDGES: _edges(arrays, manifest, implementation, arrays["node_ids"])},
+        {NODES: _exchange(arrays, manifest, axis, prefetch, hosts)},
+        columns,
+        manifest,
+    )
+
+
+def _typed(
+    arrays: Arrays,
+    manifest: Any,
+    axis: Axis,
+    prefetch: bool,
+    implementation: str,
+    hosts: int,
+) -> Shard:
+    """The shard of a graph of several tables and relations."""
+
+    def own(prefix: str) -> Arrays:
+        return _named(arrays, prefix)
+
+    tables = {
+        name: _table(own(f"tables/{name}/"), member, axis, implementation)
+        for name, member in manifest.tables
+    }
+    relations, exchanges = {}, {}
+    for (name, member), (_, ends) in zip(manifest.relations, manifest.ends, strict=True):
+        found = own(f"relations/{name}/")
+        if ends.exchange not in exchanges:
+            exchanges[ends.exchange] = _exchange(found, member, axis, prefetch, hosts)
+        found = {**found, "node_ids": tables[ends.receivers].node_ids}
+        edges = _edges(found, member, implementation, tables[ends.senders].node_ids)
+        if ends.senders != ends.receivers:
+            at_senders = _degrees(found, f"{SENDERS}/")
+            edges = dataclasses.replace(edges, at_senders=at_senders, receivers_first=False)
+        relations[name] = edges
+    return Shard(tables, relations, exchanges, None, manifest, manifest.ends)
+
+
+def _table(arrays: Arrays, manifest: Manifest, axis: Axis, implementation: str) -> NodeTable:
+    held = {field.name for field in dataclasses.fields(NodeTable)}
+    names = [field.name for field in node_fields() if field.name in held]
+    of_nodes: dict[str, Any] = {name: arrays.get(name) for name in names}
+    if manifest.features is not None:
+        of_nodes["nodes"] = _sparse_features(arrays, manifest, implementation)
+    if manifest.columns is not None:
         schedule, offset = manifest.columns, arrays["columns/offset"]
         of_nodes["nodes"] = FeatureColumns(
             of_nodes["nodes"], offset, schedule.num_features, schedule.groups
         )
-    table = NodeTable(
+    return NodeTable(
         **of_nodes,
         node_data=_named(arrays, NODE_PREFIX),
         axis=axis,
         has_padding=manifest.has_padding,
         implementation=implementation,
     )
-    edges = EdgeArrays(
+
+
+def _edges(arrays: Arrays, manifest: Manifest, implementation: str, sender_ids: Any) -> EdgeArrays:
+    of_edges: dict[str, Any] = {name: arrays.get(name) for name in EDGE_DATA}
+    groups = {
+        name: _edge_groups(arrays, edges, implementation, sender_ids)
+        for name, edges in manifest.edge_sets.items()
+        if edges.other_end is not None
+    }
+    return EdgeArrays(
         groups["incoming"],
         groups.get("outgoing"),
         _degrees(arrays),
@@ -76,12 +125,10 @@ def assemble(
         reach=_halo_table(arrays, "reach"),
         reach_units=manifest.reach_units,
     )
-    exchange = _exchange(arrays, manifest, axis, prefetch, hosts)
-    return Shard({NODES: table}, {EDGES: edges}, {NODES: exchange}, columns, manifest)
 
 
 def _exchange(
-    arrays: Arrays, manifest: Manifest, axis: str | tuple[str, ...], prefetch: bool, hosts: int
+    arrays: Arrays, manifest: Manifest, axis: Axis, prefetch: bool, hosts: int
 ) -> Exchange:
     kind = Exchange
     if manifest.num_parts > 1:
@@ -108,11 +155,13 @@ def _named(arrays: Arrays, prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): values for name, values in starting.items()}
 
 
-def _edge_groups(arrays: Arrays, edges: EdgeSet, implementation: str) -> EdgeGroups:
+def _edge_groups(
+    arrays: Arrays, edges: EdgeSet, implementation: str, sender_ids: Any
+) -> EdgeGroups:
     """Edges between the own nodes and those of other parts, at the end that lists their ids."""
     sizes = sizes_of(edges)
     by_receiver, by_sender = (_orientation(arrays, edges, side) for side in SIDES)
-    ends = {f"{end}_ids": arrays["node_ids"] for end in ("sender", "receiver")}
+    ends = {"sender_ids": sender_ids, "receiver_ids": arrays["node_ids"]}
     ends |= dict.fromkeys(("sender_ptr", "receiver_ptr"))
     other = [f"{edges.other_end}_{each}" for each in ("ids", "ptr")]
     ends |= {name: arrays[f"{edges.name}/{name}"] for name in other}
@@ -172,7 +221,7 @@ def _cut_rows(arrays: Arrays, edges: EdgeSet, side: str) -> RowSplits | None:
 
 
 def _column_topology(
-    arrays: Arrays, manifest: Manifest, axis: str | tuple[str, ...], implementation: str
+    arrays: Arrays, manifest: Manifest, axis: Axis, implementation: str
 ) -> ColumnTopology:
     assert manifest.columns is not None
     edges = manifest.edge_sets[COLUMNS]

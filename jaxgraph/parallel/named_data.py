@@ -8,6 +8,7 @@ import numpy as np
 from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.schema import EDGE_PREFIX, NODE_PREFIX
+from jaxgraph.typed_graph import EdgeSet
 
 
 def storing_named(manifest: Manifest) -> Manifest:
@@ -30,10 +31,10 @@ def storing_given(manifest: Manifest, graph: Graph) -> Manifest:
     return manifest
 
 
-def check_held(graph: Graph) -> None:
+def check_held(graph: Graph | EdgeSet) -> None:
     """Checks that devices can hold the named arrays of a graph; computes nothing on them."""
     for field in ("node_data", "edge_data"):
-        for name, values in getattr(graph, field).items():
+        for name, values in getattr(graph, field, {}).items():
             held = jax.dtypes.canonicalize_dtype(values.dtype)
             if held == values.dtype or not values.size:
                 continue

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import GraphFacts, facts_of
+from jaxgraph.graph_facts import GraphFacts, facts_of, facts_of_typed
 from jaxgraph.kinds import check_graph
 from jaxgraph.layout.part_files import PartFolder
 from jaxgraph.layout.part_writing import check_target, write_source
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel.column_placement import column_request
 from jaxgraph.parallel.named_data import check_held
+from jaxgraph.parallel.typed_placement import tabulated
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.typed_graph import TypedGraph
 
 
 def write_parts(
-    graph: Graph,
-    partition: Partition,
+    graph: Graph | TypedGraph,
+    partition: Partition | Mapping[str, Partition],
     folder: str | os.PathLike[str],
     mode: str = "sar",
     *,
@@ -36,8 +39,8 @@ def write_parts(
     is interrupted or fails, the parts that the folder held before are still there.
 
     Args:
-      graph: the graph.
-      partition: a part for every node.
+      graph: the graph; of several sets, a `TypedGraph`.
+      partition: a part for every node; of several sets, by the name of the set.
       folder: a new or empty folder, or one that holds parts, which are replaced.
       mode, rest, topology, chunks, feature_budget: as for `shard`.
       facts: what training reads of the graph beside its parts; None: counted here.
@@ -51,13 +54,18 @@ def write_parts(
         holds something else.
       OSError: it could not be written.
     """
-    check_graph(graph, "write_parts(graph, partition, folder)")
     check_target(folder)
     options = {"rest": rest, "topology": topology, "chunks": chunks}
     options["feature_budget"] = feature_budget
+    if isinstance(graph, TypedGraph):
+        parts = tabulated(graph, partition, mode, options)
+        names = {name: nodes.node_names for name, nodes in graph.node_sets.items()}
+        return write_source(parts, folder, facts_of_typed(graph), node_names=names, on_part=on_part)
+    check_graph(graph, "write_parts(graph, partition, folder)")
     columns, schedule = column_request(mode, options, None, has_target=False)
     check_held(graph)
-    source = tabulate(graph, partition, schedule, columns=columns)
+    of_all: Any = partition
+    source = tabulate(graph, of_all, schedule, columns=columns)
     return write_source(
         source,
         folder,

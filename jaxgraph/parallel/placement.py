@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.merged_parts import merge_partition, merge_parts
 from jaxgraph.layout.shard_tables import PartSource, tabulate
+from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.parallel.column_placement import column_request
 from jaxgraph.parallel.named_data import check_held, storing_given
 from jaxgraph.parallel.sharded_graph import (
@@ -26,7 +28,9 @@ from jaxgraph.parallel.sharded_graph import (
     storing_degrees,
 )
 from jaxgraph.parallel.streaming.graph import streamed_graph
+from jaxgraph.parallel.typed_placement import refuse_merging, refuse_streaming, tabulated
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.typed_graph import TypedGraph
 
 
 class Planned(Protocol):
@@ -38,8 +42,8 @@ class Planned(Protocol):
 
 
 def shard(
-    graph: Graph,
-    partition: Partition | None,
+    graph: Graph | TypedGraph,
+    partition: Partition | Mapping[str, Partition] | None,
     mesh: Mesh,
     mode: str = "sar",
     *,
@@ -57,9 +61,11 @@ def shard(
     """Splits a graph over the devices of a mesh.
 
     Args:
-      graph: the graph.
+      graph: the graph; of several sets, a `jaxgraph.typed_graph.TypedGraph`, in mode "sar" or
+        "domain".
       partition: a part for every node, with as many parts as the mesh has devices, or a multiple:
-        consecutive parts are then merged. None: one part, on a mesh of one device.
+        consecutive parts are then merged. Of several sets, by the name of the set. None: one part,
+        on a mesh of one device.
       mesh: a mesh with one axis, or of hosts and their devices, as `make_mesh(hosts=...)` makes
         it: mode "sar" then visits the parts of the own host first.
       mode: the schedule: "sar" fetches one remote part at a time and saves none, "domain" exchanges
@@ -116,6 +122,19 @@ def shard(
         options = plan.shard_options()
         mode, prefetch = options["mode"], options["prefetch"]
         rest, topology, chunks = (options[name] for name in ("rest", "topology", "chunks"))
+    if isinstance(graph, TypedGraph):
+        given = {"rest": rest, "topology": topology, "chunks": chunks, "pad_to": pad_to}
+        given |= {"feature_budget": feature_budget, "folder": folder}
+        return dataclasses.replace(
+            place(
+                tabulated(graph, partition, mode, given),
+                mesh,
+                prefetch=prefetch,
+                implementation=implementation,
+                node_dtype=node_dtype,
+            ),
+            seconds=time.perf_counter() - started,
+        )
     streams = mode == "stream"
     if streams:
         _check_stream_options(prefetch=prefetch, pad_to=pad_to)
@@ -147,8 +166,9 @@ def shard(
         target = storing_degrees(target, np.dtype(np.float64))
         target = storing_given(target, graph)
     check_held(graph)
+    parts: Any = partition
     placed = place(
-        tabulate(graph, partition, schedule, target, columns=columns),
+        tabulate(graph, parts, schedule, target, columns=columns),
         mesh,
         mode,
         prefetch=prefetch,
@@ -194,7 +214,8 @@ def place(
     started = time.perf_counter()
     if not isinstance(prefetch, bool | np.bool_):
         raise ValueError(f"prefetch is {prefetch!r}; expected True or False")
-    if not isinstance(getattr(source, "manifest", None), Manifest) or not hasattr(source, "part"):
+    kinds = Manifest, TypedManifest
+    if not isinstance(getattr(source, "manifest", None), kinds) or not hasattr(source, "part"):
         raise ValueError(
             f"place(source, mesh): got {kind_of(source)} for the source; expected a source of "
             "parts, with a manifest and part(index). A Graph is placed by "
@@ -203,6 +224,7 @@ def place(
     manifest = source.manifest
     _check_folder(mode, folder)
     if mode == "stream":
+        refuse_streaming(manifest)
         _check_stream_options(prefetch=prefetch, pad_to=None)
         return streamed_graph(
             source, mesh, folder=folder, implementation=implementation, node_dtype=node_dtype
@@ -215,6 +237,7 @@ def place(
         name = "mode" if manifest.columns is None else "rest"
         raise ValueError(f"prefetch=True needs {name}='sar'; {name} is {manifest.mode!r}")
     if manifest.num_parts > mesh.size:
+        refuse_merging(manifest, mesh.size)
         source = merge_parts(source, mesh.size)
     placed = on_mesh(
         source, mesh, prefetch=prefetch, implementation=implementation, node_dtype=node_dtype

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from jaxgraph.layout.schema import EDGE_DATA
+from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.parallel.feature_protocol import plain_features, plain_of
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
@@ -17,6 +18,8 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 def representation(sharded: Any) -> str:
     """Describes a sharded graph in at most ten lines; computes nothing."""
     manifest, shards = sharded.shards.manifest, sharded.shards
+    if isinstance(manifest, TypedManifest):
+        return _typed(sharded, manifest)
     graph, streamed = "of unknown size", sharded.is_streamed
     # Of a streamed graph, `shards` has the shapes of one part on each device.
     size = _bytes_per_device(shards) * (manifest.num_parts if streamed else 1)
@@ -30,7 +33,7 @@ def representation(sharded: Any) -> str:
         "devices": f"{sharded.mesh.size} x {sharded.mesh.devices.flat[0].platform}, "
         f"axis {sharded.axis!r}, {manifest.node_rows} rows per part, "
         f"kernels {shards.implementation!r}",
-        "features": _features(sharded),
+        "features": _features(shards.nodes),
         "labels": _labels(sharded),
         "masks": ", ".join(name for name in _MASKS if getattr(shards, name) is not None),
         "edges": _arrays({name: getattr(shards, name) for name in EDGE_DATA}),
@@ -41,9 +44,31 @@ def representation(sharded: Any) -> str:
     return "\n".join([first, *(f"  {name:<9} {text}" for name, text in rows.items() if text)])
 
 
-def _features(sharded: Any) -> str:
+def _typed(sharded: Any, manifest: TypedManifest) -> str:
+    """Describes a graph of several tables and relations, a line for each."""
+    shards, counts, lines = sharded.shards, sharded.counts, []
+    size = (
+        f"num_nodes={counts.num_nodes}, num_edges={counts.num_edges}"
+        if counts
+        else "of unknown size"
+    )
+    for name, member in manifest.tables:
+        table = shards.tables[name]
+        arrays = {"labels": table.labels, **{mask: getattr(table, mask) for mask in _MASKS}}
+        data = _arrays(arrays | dict(table.node_data))
+        lines.append(f"{name}: {member.node_rows} rows per part, features {_features(table.nodes)}")
+        lines[-1] += f", {data}" if data else ""
+    for name, ends in manifest.ends:
+        edges = shards.relations[name]
+        data = _arrays({each: getattr(edges, each) for each in EDGE_DATA} | dict(edges.edge_data))
+        lines.append(f"{name}: {ends.senders} -> {ends.receivers}" + (f", {data}" if data else ""))
+    lines.append(f"memory    {_bytes_per_device(shards) / 2**20:,.2f} MiB per device")
+    first = f"ShardedGraph({size}, mode={manifest.mode!r}, num_parts={manifest.num_parts})"
+    return "\n  ".join([first, *lines])
+
+
+def _features(nodes: Any) -> str:
     """Describes the width and type of the features, in rows or columns."""
-    nodes = sharded.shards.nodes
     if nodes is None:
         return "none"
     features = plain_of(nodes)

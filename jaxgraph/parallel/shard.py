@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 
 from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.typed_manifest import Ends
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
@@ -28,20 +29,6 @@ NO_LIST_OF_EDGES = (
 """The remedy where a layer indexes by the ends of edges, as it can on a `Graph`."""
 NODES, EDGES = "nodes", "edges"
 """The names of the table and of the relation of a graph that has one of each."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Ends:
-    """The names of what a relation reads.
-
-    Attributes:
-      senders, receivers: its tables.
-      exchange: the exchange between them, which serves several relations.
-    """
-
-    senders: str = NODES
-    receivers: str = NODES
-    exchange: str = NODES
 
 
 def _of_table(name: str) -> Any:
@@ -95,7 +82,8 @@ class Shard:
       tables, relations, exchanges: node tables, edges and exchanges by name; see `relation`.
       ends: the tables and the exchange of each relation.
       columns: the graph for layers on feature columns, or None: features are split by node.
-      manifest: shapes and schedule of the whole sharded graph, without its counts.
+      manifest: shapes and schedule of the whole sharded graph, without its counts; a
+        `TypedManifest` where there are several tables or relations.
     """
 
     tables: Mapping[str, NodeTable]
@@ -104,7 +92,7 @@ class Shard:
     columns: ColumnTopology | None
     manifest: Manifest = dataclasses.field(metadata={"static": True})
     ends: tuple[tuple[str, Ends], ...] = dataclasses.field(
-        default=((EDGES, Ends()),), metadata={"static": True}
+        default=((EDGES, Ends(NODES, NODES, NODES)),), metadata={"static": True}
     )
 
     streamed: ClassVar[bool] = False

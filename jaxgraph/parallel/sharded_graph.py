@@ -53,7 +53,7 @@ class ShardedGraph:
     @property
     def manifest(self) -> Manifest:
         """Padded shapes, and counts where they are known."""
-        return dataclasses.replace(self.shards.manifest, counts=self.counts)
+        return self.shards.manifest.counted(self.counts)
 
     @property
     def axis(self) -> str | tuple[str, ...]:
@@ -124,9 +124,9 @@ def on_mesh(
     manifest = source.manifest
     implementation = usable_implementation(implementation, mesh.devices.flat[0])
     if node_dtype is not None:
-        manifest = manifest.storing(manifest.feature_array, floating_type(node_dtype))
-    manifest = storing_degrees(manifest, jax.dtypes.canonicalize_dtype(np.float64))
-    manifest = storing_named(manifest)
+        manifest = storing_features(manifest, floating_type(node_dtype))
+    degrees = jax.dtypes.canonicalize_dtype(np.float64)
+    manifest = manifest.each(lambda each: storing_named(storing_degrees(each, degrees)))
     hosts = mesh.devices.shape[0] if mesh.devices.ndim == 2 else 1
     if manifest.columns is not None:
         mesh = mesh_of_columns(mesh, manifest.columns)
@@ -139,7 +139,7 @@ def on_mesh(
         }
     else:
         arrays = _placed_arrays(source, manifest, mesh, sharding, implementation)
-    shared = dataclasses.replace(manifest, counts=None)
+    shared = manifest.each(lambda each: dataclasses.replace(each, counts=None))
     shards = assemble(arrays, shared, axis, prefetch, implementation, hosts)
     return ShardedGraph(shards, mesh, manifest.counts)
 
@@ -207,10 +207,25 @@ def floating_type(dtype: Any) -> np.dtype:
 
 def storing_degrees(manifest: Manifest, dtype: np.dtype) -> Manifest:
     """Sets the type of the sums of weights, which tables hold in float64."""
-    shapes = manifest.array_shapes()
-    for name in ("weighted_in_degree", "columns/weighted_in_degree"):
-        manifest = manifest.storing(name, dtype) if name in shapes else manifest
+    for name in manifest.array_shapes():
+        if name.rpartition("/")[2] == "weighted_in_degree":
+            manifest = manifest.storing(name, dtype)
     return manifest
+
+
+def storing_features(manifest: Any, dtype: np.dtype) -> Any:
+    """Sets the type of the features of all nodes that have some."""
+    if isinstance(manifest, Manifest):
+        return manifest.storing(manifest.feature_array, dtype)
+    if not any(each.feature_array in each.array_shapes() for each in manifest.members.values()):
+        raise ValueError(f"no set of nodes has features to hold as {dtype}; leave the dtype out")
+    return manifest.each(
+        lambda each: (
+            each.storing(each.feature_array, dtype)
+            if each.feature_array in each.array_shapes()
+            else each
+        )
+    )
 
 
 def _on_device(values: np.ndarray, device: Any) -> jax.Array:

@@ -395,24 +395,25 @@ def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     return jax.tree.map(collect, state, is_leaf=lambda part: isinstance(part, nnx.Variable))
 
 
-def local_rows(values: jax.Array, sharded: ShardedGraph) -> tuple[np.ndarray, np.ndarray]:
+def local_rows(values: jax.Array, nodes: NodeTable | Shard) -> tuple[np.ndarray, np.ndarray]:
     """Returns this process's rows of an output of kind "rows", with their node ids."""
 
     def local(array: jax.Array) -> np.ndarray:
         pieces = sorted(array.addressable_shards, key=lambda piece: piece.index[0].start or 0)
         return np.concatenate([np.asarray(piece.data) for piece in pieces])
 
-    ids = local(sharded.shards.node_ids).reshape(-1)
-    mask = local(sharded.shards.node_mask).reshape(-1)
+    ids = local(nodes.node_ids).reshape(-1)
+    mask = local(nodes.node_mask).reshape(-1)
     return ids[mask].astype(np.int64), local(values)[mask]
 
 
-def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
+def gather_rows(values: jax.Array, sharded: ShardedGraph, table: str | None = None) -> np.ndarray:
     """Gathers an output of kind "rows" in the graph's order.
 
     Args:
       values: [parts * rows, ...].
       sharded: the graph.
+      table: the set of nodes of the rows; None: the only one.
 
     Returns:
       [nodes, ...] on the host, in every process.
@@ -421,9 +422,10 @@ def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
       ValueError: the graph is no sharded one or holds no data, or the values are not its rows.
     """
     check_sharded(sharded, "gather_rows(values, sharded)")
-    rows = sharded.shards.node_mask.size
+    nodes = sharded.shards.table(table)
+    rows = nodes.node_mask.size
     held = isinstance(values, jax.Array) and not isinstance(values, Tracer)
-    if not held or _is_abstract(sharded) or values.shape[:1] != (rows,):
+    if not held or isinstance(nodes.node_ids, jax.ShapeDtypeStruct) or values.shape[:1] != (rows,):
         of = f"shape {list(values.shape)}" if held else f"type {type(values).__name__}"
         raise ValueError(
             f"gather_rows(values, sharded) was given values of {of}; expected a concrete array "
@@ -432,13 +434,14 @@ def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
-        arrays = (values, sharded.shards.node_ids, sharded.shards.node_mask)
+        arrays = (values, nodes.node_ids, nodes.node_mask)
         values, ids, mask = multihost_utils.process_allgather(arrays, tiled=True)
         ids, mask = np.asarray(ids).reshape(-1), np.asarray(mask).reshape(-1)
         ids, rows = ids[mask], np.asarray(values)[mask]
     else:
-        ids, rows = local_rows(values, sharded)
-    return in_order(ids, rows, sharded.num_nodes)
+        ids, rows = local_rows(values, nodes)
+    # Every node is in one row.
+    return in_order(ids, rows, len(ids))
 
 
 def in_order(ids: np.ndarray, rows: np.ndarray, num_nodes: int) -> np.ndarray:

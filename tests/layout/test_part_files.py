@@ -177,7 +177,7 @@ def test_a_process_reads_its_own_parts_alone(request_name: str, tmp_path: Path):
         ("", "it is no manifest of parts"),
         ("[" * 100_000, "it is no manifest of parts"),
         ("[]", "it is no manifest of parts"),
-        ('{"format":"jaxgraph parts 3","crc32":1,"content":{}}', "reads 'jaxgraph parts 2'"),
+        ('{"format":"jaxgraph parts 4","crc32":1,"content":{}}', "reads 'jaxgraph parts 2'"),
         ('{"format":"jaxgraph parts 2","crc32":1,"content":1e999}', "it is no manifest of parts"),
         ('{"format":"jaxgraph parts 2","crc32":1,"content":{}}', "its CRC-32 is"),
     ],

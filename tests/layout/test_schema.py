@@ -1,13 +1,11 @@
-"""The rows of the schema: one for each array, and those of a second set of edges."""
+"""The rows of the schema: one for each array."""
 
 import dataclasses
 
-import numpy as np
 import pytest
 
-from jaxgraph.layout.derived import row_splits, rows
-from jaxgraph.layout.placed import listed_part, placed_shapes
-from jaxgraph.layout.schema import NODES, halo_fields, node_fields
+from jaxgraph.graph_arrays import NODE_FIELDS
+from jaxgraph.layout.schema import node_fields
 from tests.layout.part_folders import HUBS, hub_source
 
 
@@ -34,38 +32,5 @@ def test_an_array_without_a_row_is_refused():
         _ = other.fields
 
 
-@pytest.mark.parametrize("name", HUBS)
-def test_a_second_set_of_edges_has_the_same_arrays_under_its_name(name):
-    source = hub_source(name)
-    known, shapes = source.manifest.edge_sets, placed_shapes(source.manifest, "mosaic_gpu")
-    listed = {array: shapes[array] for array in source.manifest.fields}
-    part = listed_part(source, source.manifest, 0, shapes)
-    again = [
-        dataclasses.replace(edges, name=f"cites/{edges.name}", data=None)
-        for edges in known.values()
-    ]
-    renamed = {f"cites/{array}": values for array, values in part.items()}
-    room = {f"cites/{array}": kind for array, kind in listed.items()}
-    for layout in (rows, row_splits):
-        found = layout.shapes(listed | room, [*known.values(), *again])
-        made = layout.arrays(part | renamed, found, [*known.values(), *again])
-        for prefix in (prefix for edges in known.values() for prefix in edges.prefixes.values()):
-            own = [array for array in made if array.startswith(f"{prefix}/")]
-            assert own
-            for array in own:
-                np.testing.assert_array_equal(made[array], made[f"cites/{array}"])
-    fields = [field.name for edges in again for field in edges.fields()]
-    assert len(fields) == len(set(fields)) and all(x.startswith("cites/") for x in fields)
-
-
-def test_a_second_table_of_nodes_and_its_halo():
-    own, other = (
-        list(node_fields()),
-        list(node_fields("papers/", 40, 70, 3, ["papers/node_data.x"])),
-    )
-    assert [f"papers/{field.name}" for field in own] == [field.name for field in other[:-1]]
-    assert other[-1].name == "papers/node_data.x"
-    assert {(field.owner, field.axis, field.count) for field in other} == {("papers/", NODES, 40)}
-    halo = {field.name: field for field in halo_fields("papers/send", 3, 16, 40, 12)}
-    assert halo["papers/send/ptr"].points_into == "papers/send/rows"
-    assert halo["papers/send/position"].shape(0, ()) == (3, 12)
+def test_the_arrays_of_nodes_that_a_user_gives_are_those_of_the_graph():
+    assert {field.name for field in node_fields() if field.dtype is None} == set(NODE_FIELDS)

@@ -1,0 +1,115 @@
+"""The exchange contract of a graph of several node tables and relations."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+
+from jaxgraph.layout.manifest import ColumnSchedule, Counts, Manifest, Shapes
+
+
+@dataclasses.dataclass(frozen=True)
+class Ends:
+    """The names of what a relation reads.
+
+    Attributes:
+      senders, receivers: its tables.
+      exchange: the exchange between them, which serves several relations.
+    """
+
+    senders: str
+    receivers: str
+    exchange: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TypedManifest:
+    """The manifests of the tables and relations of a graph, by name.
+
+    That of a table lists the arrays of its nodes, and has no edges. That of a relation lists its
+    edges, and the degrees of both ends. The first relation of an exchange lists what is sent.
+
+    Attributes:
+      tables: each table's name and manifest.
+      relations: each relation's name and manifest.
+      ends: what each relation reads.
+    """
+
+    tables: tuple[tuple[str, Manifest], ...]
+    relations: tuple[tuple[str, Manifest], ...]
+    ends: tuple[tuple[str, Ends], ...]
+
+    def __repr__(self) -> str:
+        tables, relations = ([name for name, _ in x] for x in (self.tables, self.relations))
+        return f"TypedManifest(mode={self.mode!r}, {tables=}, {relations=})"
+
+    @functools.cached_property
+    def members(self) -> Mapping[str, Manifest]:
+        """The manifests by the prefix of the names of their arrays."""
+        return {f"tables/{name}/": each for name, each in self.tables} | {
+            f"relations/{name}/": each for name, each in self.relations
+        }
+
+    @property
+    def mode(self) -> str:
+        """The schedule, "sar" or "domain"."""
+        return self.tables[0][1].mode
+
+    @property
+    def num_parts(self) -> int:
+        """The number of parts."""
+        return self.tables[0][1].num_parts
+
+    @property
+    def columns(self) -> ColumnSchedule | None:
+        """None: features are split by node."""
+        return None
+
+    @property
+    def counts(self) -> Counts | None:
+        """The sizes of all tables and relations together, or None where they are not known."""
+        tables = [each.counts for _, each in self.tables]
+        relations = [each.counts for _, each in self.relations]
+        if None in tables or None in relations:
+            return None
+        by_exchange = {
+            ends.exchange: counts
+            for (_, ends), counts in zip(self.ends, relations, strict=True)
+            if counts is not None
+        }
+        return Counts(
+            sum(counts.num_nodes for counts in tables if counts is not None),
+            sum(counts.num_edges for counts in relations if counts is not None),
+            sum(counts.halo_rows_needed for counts in by_exchange.values()),
+        )
+
+    @property
+    def shapes(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+        """(name, shape, dtype) of every array of a part that a source lists."""
+        return tuple(
+            (prefix + name, shape, dtype)
+            for prefix, each in self.members.items()
+            for name, shape, dtype in each.shapes
+        )
+
+    def counted(self, counts: Counts | None) -> TypedManifest:
+        """The manifest as it is: its members are counted one by one, when they are made."""
+        del counts
+        return self
+
+    def array_shapes(self) -> Shapes:
+        """Shape and dtype of each array of a part, by name."""
+        return {
+            prefix + name: kind
+            for prefix, each in self.members.items()
+            for name, kind in each.array_shapes().items()
+        }
+
+    def each(self, change: Callable[[Manifest], Manifest]) -> TypedManifest:
+        """The manifest with all of its members changed."""
+        tables, relations = (
+            tuple((name, change(each)) for name, each in some)
+            for some in (self.tables, self.relations)
+        )
+        return TypedManifest(tables, relations, self.ends)
