@@ -3,6 +3,7 @@
 from jaxgraph.layout.block_tables import BlockSizes
 from jaxgraph.layout.common_shapes import common_shapes
 from jaxgraph.layout.part_files import open_parts
+from jaxgraph.layout.part_sizes import PartSizes
 from jaxgraph.ops.core.propagation import REDUCED
 from jaxgraph.parallel import ptags
 from jaxgraph.parallel.bipartite import Bipartite, bipartite
@@ -28,6 +29,7 @@ __all__ = [
     "Bipartite",
     "BlockSizes",
     "Neighborhood",
+    "PartSizes",
     "RewritingReport",
     "Shard",
     "ShardedGraph",

@@ -16,6 +16,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.merged_parts import merge_partition, merge_parts
+from jaxgraph.layout.part_sizes import PartSizes, sized_tables
 from jaxgraph.layout.shard_tables import PartSource, tabulate
 from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.parallel.column_placement import column_request
@@ -48,7 +49,7 @@ def shard(
     mode: str = "sar",
     *,
     prefetch: bool = False,
-    pad_to: ShardedGraph | Manifest | None = None,
+    pad_to: ShardedGraph | Manifest | PartSizes | None = None,
     implementation: str | None = None,
     node_dtype: Any = None,
     rest: str | None = None,
@@ -77,7 +78,8 @@ def shard(
         aggregated.
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes the result takes on,
         so that compiled programs fit both. If it has no padding, only a graph with as many nodes
-        fits. A graph without its labels or masks gets them: no label, and masks of no node.
+        fits. A graph without its labels or masks gets them: no label, and masks of no node. Or
+        `PartSizes`, from which all shapes follow: they need no graph that is known before.
       implementation: what reduces messages: "mosaic_gpu", "cpu" or "xla"; None: the fastest that
         the mesh's devices can run. Your own messages use it where they are element-wise and summed
         or averaged; all others use "xla".
@@ -152,23 +154,26 @@ def shard(
         check_devices(mesh, partition.num_parts, may_merge=columns is None)
         partition = merge_partition(partition, mesh.size)
     target = pad_to.manifest if isinstance(pad_to, ShardedGraph) else pad_to
-    if not isinstance(target, Manifest | None):
+    if not isinstance(target, Manifest | PartSizes | None):
         raise ValueError(
-            f"pad_to is of type {type(target).__name__}; expected a sharded graph or the result "
-            "of jaxgraph.parallel.common_shapes"
+            f"pad_to is of type {type(target).__name__}; expected a sharded graph, the result of "
+            "jaxgraph.parallel.common_shapes, or jaxgraph.parallel.PartSizes(...)"
         )
-    if target is not None and graph.nodes is not None:
+    if isinstance(target, Manifest):
         held = target.array_shapes().get(target.feature_array)
-        if held is not None:
+        if held is not None and graph.nodes is not None:
             node_dtype = held[1] if node_dtype is None else node_dtype
             target = target.storing(target.feature_array, graph.nodes.dtype)
-    if target is not None:
         target = storing_degrees(target, np.dtype(np.float64))
         target = storing_given(target, graph)
     check_held(graph)
     parts: Any = partition
+    if isinstance(target, PartSizes):
+        tables = sized_tables(graph, parts, schedule, target)
+    else:
+        tables = tabulate(graph, parts, schedule, target, columns=columns)
     placed = place(
-        tabulate(graph, parts, schedule, target, columns=columns),
+        tables,
         mesh,
         mode,
         prefetch=prefetch,
