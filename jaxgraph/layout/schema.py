@@ -44,7 +44,7 @@ class Field:
       name: its name in a part, and in the manifest that lists it.
       owner: the table of nodes, set of edges, orientation or halo that it belongs to.
       axis: what its first axis counts.
-      dtype: its type; None: that of the user's data.
+      dtype: its type; None: an array of the user's, whose type the graph says.
       count: entries along the first axis, where the sizes of a manifest decide; None: the graph.
       slack: entries that those sizes add to the graph's.
       row: shape of an entry; data has that of the graph.
@@ -53,7 +53,7 @@ class Field:
       least, stop: its indices are from `least` to `stop` - 1; None: no indices, or those of an
         orientation, whose bounds `EdgeSet` has.
       points_into: the array that it points into.
-      may_lack: whether a graph may lack it, since padding means "none".
+      may_lack: whether a graph without it fits shapes that have it, filled with padding.
     """
 
     name: str
