@@ -24,6 +24,25 @@ class Ends:
 
 
 @dataclasses.dataclass(frozen=True)
+class Paired:
+    """The pairs (edge type, receiver) of a relation; see `jaxgraph.layout.typed_pairs`.
+
+    Attributes:
+      table: the table of the pairs.
+      into: the relation from the senders to the pairs.
+      out_of: the relation from the pairs to the receivers.
+      block: rows of a block, which has one type.
+      num_types: the largest type plus one.
+    """
+
+    table: str
+    into: str
+    out_of: str
+    block: int = 1
+    num_types: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class TypedManifest:
     """The manifests of the tables and relations of a graph, by name.
 
@@ -34,11 +53,13 @@ class TypedManifest:
       tables: each table's name and manifest.
       relations: each relation's name and manifest.
       ends: what each relation reads.
+      paired: the pairs of each relation that has edge types.
     """
 
     tables: tuple[tuple[str, Manifest], ...]
     relations: tuple[tuple[str, Manifest], ...]
     ends: tuple[tuple[str, Ends], ...]
+    paired: tuple[tuple[str, Paired], ...] = ()
 
     def __repr__(self) -> str:
         tables, relations = ([name for name, _ in x] for x in (self.tables, self.relations))
@@ -69,20 +90,26 @@ class TypedManifest:
     @property
     def counts(self) -> Counts | None:
         """The sizes of all tables and relations together, or None where they are not known."""
-        tables = [each.counts for _, each in self.tables]
-        relations = [each.counts for _, each in self.relations]
-        if None in tables or None in relations:
-            return None
+        derived = self.derived
+        tables = [each.counts for name, each in self.tables if name not in derived]
+        relations = {name: each.counts for name, each in self.relations if name not in derived}
         by_exchange = {
-            ends.exchange: counts
-            for (_, ends), counts in zip(self.ends, relations, strict=True)
-            if counts is not None
+            ends.exchange: relations[name] for name, ends in self.ends if name in relations
         }
+        found = [*tables, *relations.values()]
+        if None in found:
+            return None
         return Counts(
-            sum(counts.num_nodes for counts in tables if counts is not None),
-            sum(counts.num_edges for counts in relations if counts is not None),
-            sum(counts.halo_rows_needed for counts in by_exchange.values()),
+            sum(each.num_nodes for each in tables if each is not None),
+            sum(each.num_edges for each in relations.values() if each is not None),
+            sum(each.halo_rows_needed for each in by_exchange.values() if each is not None),
         )
+
+    @property
+    def derived(self) -> frozenset[str]:
+        """The tables and relations of pairs, which the user did not give."""
+        names = [(each.table, each.into, each.out_of) for _, each in self.paired]
+        return frozenset(name for some in names for name in some)
 
     @property
     def shapes(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
@@ -112,4 +139,4 @@ class TypedManifest:
             tuple((name, change(each)) for name, each in some)
             for some in (self.tables, self.relations)
         )
-        return TypedManifest(tables, relations, self.ends)
+        return dataclasses.replace(self, tables=tables, relations=relations)

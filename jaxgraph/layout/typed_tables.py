@@ -7,13 +7,13 @@ relation. The relations between a pair of tables share their halos.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.description import choose_halo_unit, describe
+from jaxgraph.layout.description import FEWEST_ROWS, choose_halo_unit, describe
 from jaxgraph.layout.extents import Extents, count_edges, kinds_of
 from jaxgraph.layout.halo import pair_counts
 from jaxgraph.layout.local_order import LocalOrder, SharedHalos, order_of_nodes
@@ -23,6 +23,7 @@ from jaxgraph.layout.part_edges import PartEdges, ordered_edges
 from jaxgraph.layout.part_tables import part_arrays
 from jaxgraph.layout.survey import Survey
 from jaxgraph.layout.typed_manifest import Ends, TypedManifest
+from jaxgraph.layout.typed_pairs import with_pairs
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.sorting import smallest_unsigned
 from jaxgraph.typed_graph import EdgeSet, TypedGraph
@@ -114,9 +115,11 @@ def tabulate_typed(
     graph: TypedGraph, partitions: Mapping[str, Partition], mode: str
 ) -> TypedTables:
     """Orders the edges of every part and finds the shapes that all parts share."""
+    found = with_pairs(graph, partitions)
+    names, graph, partitions = graph.relation_names(), found.graph, found.partitions
     parts = {name: each.assignment for name, each in partitions.items()}
     num_parts = next(iter(partitions.values())).num_parts
-    on_boundary = _on_boundary(graph, parts)
+    on_boundary = _on_boundary(graph, parts) | found.on_boundary
     orders = {
         name: order_of_nodes(
             parts[name].astype(smallest_unsigned(num_parts - 1)),
@@ -128,21 +131,26 @@ def tabulate_typed(
         for name in graph.node_sets
     }
     members: dict[str, TableParts | RelationParts] = {}
-    tables = {name: _table(graph.node_sets[name], orders[name], mode) for name in orders}
-    relations = _relations(graph, orders, mode)
+    blocks = {each.table: each.block for each in found.paired.values()}
+    tables = {
+        name: _table(graph.node_sets[name], orders[name], mode, blocks.get(name, 1))
+        for name in orders
+    }
+    bases = {each.table: names[name][2] for name, each in found.paired.items()}
+    ends = {
+        name: Ends(sender, receiver, f"{sender} to {bases.get(receiver, receiver)}")
+        for name, (sender, _, receiver) in graph.relation_names().items()
+    }
+    relations = _relations(graph, ends, orders, mode)
     members |= {f"tables/{name}/": each for name, each in tables.items()}
     members |= {f"relations/{name}/": each for name, each in relations.items()}
-    ends = graph.relation_names()
     manifest = TypedManifest(
         tuple((name, each.manifest) for name, each in tables.items()),
         tuple((name, each.manifest) for name, each in relations.items()),
-        tuple((name, Ends(s, r, _exchange(s, r))) for name, (s, _, r) in ends.items()),
+        tuple(ends.items()),
+        tuple(found.paired.items()),
     )
     return TypedTables(manifest, graph, members)
-
-
-def _exchange(senders: str, receivers: str) -> str:
-    return f"{senders} to {receivers}"
 
 
 def _on_boundary(graph: TypedGraph, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -155,7 +163,7 @@ def _on_boundary(graph: TypedGraph, parts: Mapping[str, np.ndarray]) -> dict[str
     return found
 
 
-def _table(graph: Graph, order: LocalOrder, mode: str) -> TableParts:
+def _table(graph: Graph, order: LocalOrder, mode: str, block: int) -> TableParts:
     zeros = np.zeros((order.num_parts, order.num_parts), np.int64)
     extents = Extents(
         mode=mode,
@@ -172,47 +180,57 @@ def _table(graph: Graph, order: LocalOrder, mode: str) -> TableParts:
         data=kinds_of(node_arrays(graph, {}, _NOTHING)),
     )
     survey = Survey(graph, order, (), {}, extents)
-    manifest = describe(extents, choose_halo_unit([extents]), features=survey.feature_sizes)
+    least, sizes = max(FEWEST_ROWS, block), survey.feature_sizes
+    manifest = describe(extents, choose_halo_unit([extents]), 1, least, sizes)
     return TableParts(manifest, survey)
 
 
 def _relations(
-    graph: TypedGraph, orders: Mapping[str, LocalOrder], mode: str
+    graph: TypedGraph, ends: Mapping[str, Ends], orders: Mapping[str, LocalOrder], mode: str
 ) -> dict[str, RelationParts]:
-    names = graph.relation_names()
-    pairs: dict[tuple[str, str], list[str]] = {}
-    for name, (sender, _, receiver) in names.items():
-        pairs.setdefault((sender, receiver), []).append(name)
-    found = {}
-    for (sender, receiver), of_pair in pairs.items():
-        sets = [graph.edge_sets[names[name]] for name in of_pair]
-        made = _relations_of(sets, orders[sender], orders[receiver], mode)
-        found |= dict(zip(of_pair, made, strict=True))
+    names, found = graph.relation_names(), {}
+    by_exchange: dict[str, list[str]] = {}
+    for name, each in ends.items():
+        by_exchange.setdefault(each.exchange, []).append(name)
+    for of_exchange in by_exchange.values():
+        sets = {name: graph.edge_sets[names[name]] for name in of_exchange}
+        found |= _relations_of(sets, ends, orders, mode)
     return {name: found[name] for name in names}
 
 
 def _relations_of(
-    sets: Sequence[EdgeSet], of_senders: LocalOrder, of_receivers: LocalOrder, mode: str
-) -> list[RelationParts]:
-    """The relations between a pair of tables."""
-    orders = [_with_edges(of_receivers, edges.receivers) for edges in sets]
-    incoming = [
-        _incoming(edges.senders, edges.receivers, order, of_senders, mode)
-        for edges, order in zip(sets, orders, strict=True)
-    ]
+    sets: Mapping[str, EdgeSet],
+    ends: Mapping[str, Ends],
+    orders: Mapping[str, LocalOrder],
+    mode: str,
+) -> dict[str, RelationParts]:
+    """The relations of an exchange."""
+    first = next(iter(sets))
+    of_senders = orders[ends[first].senders]
+    of_receivers = {
+        name: _with_edges(orders[ends[name].receivers], edges.receivers)
+        for name, edges in sets.items()
+    }
+    incoming = {
+        name: _incoming(edges.senders, edges.receivers, of_receivers[name], of_senders, mode)
+        for name, edges in sets.items()
+    }
     shared = None
-    if of_senders is not of_receivers:
-        shared = SharedHalos(of_senders, [edges.by_sender for edges in incoming[0]])
-    if len(sets) > 1:
-        senders = np.concatenate([x.senders for x in sets])
-        receivers = np.concatenate([x.receivers for x in sets])
-        both = _with_edges(of_receivers, receivers)
-        of_all = _incoming(senders, receivers, both, of_senders, mode)
-        shared = SharedHalos(of_senders, [edges.by_sender for edges in of_all])
-    return [
-        _relation(edges, order, parts, shared, mode, is_first=edges is sets[0])
-        for edges, order, parts in zip(sets, orders, incoming, strict=True)
-    ]
+    if len(sets) > 1 or ends[first].senders != ends[first].receivers:
+        # Edges into pairs have the senders of the edges whose types these are.
+        table = ends[first].receivers
+        between = [edges for name, edges in sets.items() if ends[name].receivers == table]
+        senders = np.concatenate([edges.senders for edges in between])
+        receivers = np.concatenate([edges.receivers for edges in between])
+        of_all = _with_edges(orders[table], receivers)
+        rows = _incoming(senders, receivers, of_all, of_senders, mode)
+        shared = SharedHalos(of_senders, [edges.by_sender for edges in rows])
+    return {
+        name: _relation(
+            edges, of_receivers[name], incoming[name], shared, mode, is_first=name == first
+        )
+        for name, edges in sets.items()
+    }
 
 
 def _with_edges(order: LocalOrder, receivers: np.ndarray) -> LocalOrder:

@@ -79,7 +79,9 @@ def _typed(
     for (name, member), (_, ends) in zip(manifest.relations, manifest.ends, strict=True):
         found = own(f"relations/{name}/")
         if ends.exchange not in exchanges:
-            exchanges[ends.exchange] = _exchange(found, member, axis, prefetch, hosts)
+            made = _exchange(found, member, axis, prefetch, hosts)
+            # Edges of pairs end on the device of the pairs.
+            exchanges[ends.exchange] = made if member.halo_rows else Exchange(axis=axis)
         found = {**found, "node_ids": tables[ends.receivers].node_ids}
         edges = _edges(found, member, implementation, tables[ends.senders].node_ids)
         if ends.senders != ends.receivers:

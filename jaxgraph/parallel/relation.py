@@ -92,6 +92,30 @@ def propagate_all(calls: Sequence[Call]) -> list[Pytree]:
 
 
 @pytree
+class Pairs:
+    """The pairs (edge type, receiver) of a relation; see `jaxgraph.layout.typed_pairs`.
+
+    Attributes:
+      into: the relation from the senders to the pairs.
+      out_of: the relation from the pairs to the receivers.
+      types: int32 [pairs], the type of each pair.
+      block: rows of a block of pairs, which has one type.
+      num_types: the largest type plus one.
+    """
+
+    into: Relation
+    out_of: Relation
+    types: jax.Array
+    block: int = dataclasses.field(metadata={"static": True})
+    num_types: int = dataclasses.field(metadata={"static": True})
+
+    @property
+    def type_of_block(self) -> jax.Array:
+        """int32 [blocks], the type of the pairs of each block."""
+        return self.types[:: self.block]
+
+
+@pytree
 class Relation:
     """Edges from the nodes of one table to those of another, or of the same.
 
@@ -99,12 +123,14 @@ class Relation:
       senders, receivers: the tables, with their degrees in this relation.
       arrays: the edges, and the data that they carry.
       exchange: the way on which the senders' rows get here.
+      pairs: the pairs (edge type, receiver), or None: edges have no types.
     """
 
     senders: NodeTable
     receivers: NodeTable
     arrays: EdgeArrays
     exchange: Exchange
+    pairs: Pairs | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def incoming(self) -> EdgeGroups:

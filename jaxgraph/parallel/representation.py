@@ -53,12 +53,16 @@ def _typed(sharded: Any, manifest: TypedManifest) -> str:
         else "of unknown size"
     )
     for name, member in manifest.tables:
+        if name in manifest.derived:
+            continue
         table = shards.tables[name]
         arrays = {"labels": table.labels, **{mask: getattr(table, mask) for mask in _MASKS}}
         data = _arrays(arrays | dict(table.node_data))
         lines.append(f"{name}: {member.node_rows} rows per part, features {_features(table.nodes)}")
         lines[-1] += f", {data}" if data else ""
     for name, ends in manifest.ends:
+        if name in manifest.derived:
+            continue
         edges = shards.relations[name]
         data = _arrays({each: getattr(edges, each) for each in EDGE_DATA} | dict(edges.edge_data))
         lines.append(f"{name}: {ends.senders} -> {ends.receivers}" + (f", {data}" if data else ""))

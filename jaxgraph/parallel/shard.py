@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 
 from jaxgraph.layout.manifest import Manifest
-from jaxgraph.layout.typed_manifest import Ends
+from jaxgraph.layout.typed_manifest import Ends, TypedManifest
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
@@ -18,7 +18,7 @@ from jaxgraph.parallel.edge_changes import with_edge_data
 from jaxgraph.parallel.exchange import Exchange
 from jaxgraph.parallel.feature_protocol import plain_of
 from jaxgraph.parallel.node_table import NodeTable
-from jaxgraph.parallel.relation import EdgeArrays, Relation
+from jaxgraph.parallel.relation import EdgeArrays, Pairs, Relation
 from pallas_kernels.pytrees import pytree
 
 NO_LIST_OF_EDGES = (
@@ -179,7 +179,7 @@ class Shard:
         Raises:
           ValueError: there is no such table, or there are several and none is named.
         """
-        return self.tables[_one_of(self.tables, name, "table")]
+        return self.tables[self._one_of("table", name)]
 
     def relation(self, name: str | None = None) -> Relation:
         """The edges from one table to another, as layers take them.
@@ -190,7 +190,31 @@ class Shard:
         Raises:
           ValueError: there is no such relation, or there are several and none is named.
         """
-        name = _one_of(self.relations, name, "relation")
+        name = self._one_of("relation", name)
+        found, paired = self._relation(name), dict(getattr(self.manifest, "paired", ())).get(name)
+        if paired is None:
+            return found
+        types = self.tables[paired.table].node_data["type_of_pair"]
+        into, out_of = map(self._relation, (paired.into, paired.out_of))
+        return dataclasses.replace(
+            found, pairs=Pairs(into, out_of, types, paired.block, paired.num_types)
+        )
+
+    def _one_of(self, kind: str, name: str | None = None) -> str:
+        """The name of a table or a relation that the user gave, or that of the only one."""
+        known, derived = getattr(self, f"{kind}s"), getattr(self.manifest, "derived", ())
+        given = [each for each in known if each not in derived]
+        if name is None and len(given) == 1:
+            return given[0]
+        if name is None or name not in known:
+            what = "none was named" if name is None else f"got {name!r}"
+            raise ValueError(
+                f"the shard has the {kind}s {', '.join(map(repr, sorted(given)))}, and {what}; "
+                f"name one: shard.{kind}(name)"
+            )
+        return name
+
+    def _relation(self, name: str) -> Relation:
         arrays, ends = self.relations[name], dict(self.ends)[name]
         by = arrays.incoming.implementation
         at_senders = arrays.at_senders or arrays.at_receivers
@@ -215,15 +239,15 @@ class Shard:
 
     def with_table(self, **changes: Any) -> Shard:
         """The shard with other arrays of its only table."""
-        name = _one_of(self.tables, None, "table")
+        name = self._one_of("table")
         table = dataclasses.replace(self.tables[name], **changes)
-        return dataclasses.replace(self, tables={name: table})
+        return dataclasses.replace(self, tables={**self.tables, name: table})
 
     def with_edges(self, **changes: Any) -> Shard:
         """The shard with other arrays of its only relation."""
-        name = _one_of(self.relations, None, "relation")
+        name = self._one_of("relation")
         arrays = dataclasses.replace(self.relations[name], **changes)
-        return dataclasses.replace(self, relations={name: arrays})
+        return dataclasses.replace(self, relations={**self.relations, name: arrays})
 
     def replace(self, **changes: Any) -> Shard:
         """Returns the shard with other data of its edges, and with the degrees that follow.
@@ -242,9 +266,15 @@ class Shard:
           The shard.
 
         Raises:
-          ValueError: another name, or an array without an entry for each slot. In mode "p3" the
-            first layer refuses the result: its columns have the edges in another order.
+          ValueError: another name, or an array without an entry for each slot; or the graph has
+            several sets. In mode "p3" the first layer refuses the result: its columns have the
+            edges in another order.
         """
+        if isinstance(self.manifest, TypedManifest):
+            raise ValueError(
+                "shard.replace changes the edges of a graph of one set, and this one has sets by "
+                "name; give its TypedGraph other data before it is sharded"
+            )
         relation = with_edge_data(self.relation(), changes)
         changed: dict[str, Any] = {"relations": {next(iter(self.relations)): relation.arrays}}
         if "edge_type" in changes:
@@ -315,16 +345,3 @@ class Shard:
     ) -> Inputs:
         """See `jaxgraph.parallel.relation.Relation.pull_sum`."""
         return self.relation().pull_sum(message, reducer, inputs, gradient, wanted)
-
-
-def _one_of(given: Mapping[str, Any], name: str | None, kind: str) -> str:
-    """The name, or that of the only one."""
-    if name is None and len(given) == 1:
-        return next(iter(given))
-    if name is None or name not in given:
-        what = "none was named" if name is None else f"got {name!r}"
-        raise ValueError(
-            f"the shard has the {kind}s {', '.join(map(repr, sorted(given)))}, and {what}; name "
-            f"one: shard.{kind}(name)"
-        )
-    return name

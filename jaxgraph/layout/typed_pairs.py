@@ -1,0 +1,127 @@
+"""The pairs (edge type, receiver) of a set of edges, as a table of nodes of its own.
+
+A layer with a matrix for each edge type sums the senders' rows of each pair, multiplies the sums by
+the matrices of their types, and sums over the pairs of each receiver. So pairs are receivers of
+one set of edges, and senders of another. They are ordered by type, in blocks of rows of one type,
+and blocks are filled with pairs that have no edges.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.layout.typed_manifest import Paired
+from jaxgraph.partition.assignment import Partition
+from jaxgraph.typed_graph import EdgeSet, TypedGraph
+
+_BLOCKS = (128, 64, 32, 16)
+"""Rows of a block, the largest first: a block reads one matrix."""
+_MOST_FILL = 0.25
+"""The largest share of rows that only fill blocks, but for the smallest block."""
+TYPES = "type_of_pair"
+"""The array of the table that has the type of each pair."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WithPairs:
+    """A graph with the pairs of its typed edges.
+
+    Attributes:
+      graph, partitions: with a set of nodes and two sets of edges for each set of typed edges.
+      paired: their names, by the relation that has the types.
+      on_boundary: bool [pairs] by table, pairs to be ordered as if they had edges to other parts.
+    """
+
+    graph: TypedGraph
+    partitions: Mapping[str, Partition]
+    paired: Mapping[str, Paired]
+    on_boundary: Mapping[str, np.ndarray]
+
+
+def with_pairs(graph: TypedGraph, partitions: Mapping[str, Partition]) -> WithPairs:
+    """Adds the pairs of every set of edges that has types."""
+    nodes, edges = dict(graph.node_sets), dict(graph.edge_sets)
+    parts, paired, on_boundary = dict(partitions), {}, {}
+    for relation, ends in graph.relation_names().items():
+        of_set = graph.edge_sets[ends]
+        if of_set.edge_type is None or not of_set.num_edges:
+            continue
+        sender, _, receiver = ends
+        names = Paired(f"{relation} pairs", f"{relation} by type", f"{relation} of types")
+        cut = parts[sender].assignment[of_set.senders]
+        cut = cut != parts[receiver].assignment[of_set.receivers]
+        found = _pairs(of_set, parts[receiver], cut)
+        nodes[names.table] = Graph.from_edges(
+            [], [], num_nodes=len(found.types), node_data={TYPES: found.types}
+        )
+        edges[sender, names.into, names.table] = EdgeSet(
+            of_set.senders, found.of_edges, edge_weight=of_set.edge_weight
+        )
+        filled = found.receivers >= 0
+        edges[names.table, names.out_of, receiver] = EdgeSet(
+            np.flatnonzero(filled), found.receivers[filled]
+        )
+        num_parts = parts[receiver].num_parts
+        parts[names.table] = Partition(found.part, num_parts)
+        types = of_set.num_edge_types
+        paired[relation] = dataclasses.replace(names, block=found.block, num_types=types)
+        on_boundary[names.table] = found.on_boundary
+    return WithPairs(TypedGraph(nodes, edges, graph.name), parts, paired, on_boundary)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairs in the order of their rows.
+
+    Attributes:
+      of_edges: int64 [edges], the pair of each edge.
+      receivers: int64 [pairs], the receiver; -1: the pair fills a block.
+      types, part, on_boundary: [pairs], of each.
+      block: rows of a block.
+    """
+
+    of_edges: np.ndarray
+    receivers: np.ndarray
+    types: np.ndarray
+    part: np.ndarray
+    on_boundary: np.ndarray
+    block: int
+
+
+def _pairs(edges: EdgeSet, partition: Partition, cut: np.ndarray) -> _Pairs:
+    types, receivers = np.asarray(edges.edge_type, np.int64), edges.receivers.astype(np.int64)
+    count = partition.num_nodes
+    keys, of_edges = np.unique(types * count + receivers, return_inverse=True)
+    is_cut = np.bincount(of_edges, cut, len(keys)) > 0
+    types, receivers = keys // count, keys % count
+    part = partition.assignment[receivers]
+    order = np.lexsort((receivers, types, ~is_cut, part))
+    # A run has the pairs of one part, with edges to others or not, and of one type.
+    changes = [np.diff(values[order]) != 0 for values in (part, is_cut.astype(int), types)]
+    starts = np.concatenate([[0], np.flatnonzero(np.any(changes, axis=0)) + 1])
+    lengths = np.diff(starts, append=len(order))
+    block = next((b for b in _BLOCKS if _fill(lengths, b) <= _MOST_FILL * len(order)), _BLOCKS[-1])
+    padded = -(-lengths // block) * block
+    first = np.cumsum(padded) - padded
+    rows = np.repeat(first - starts, lengths) + np.arange(len(order))
+    of_run = order[starts]
+    found = np.full(int(padded.sum()), -1, np.int64)
+    found[rows] = receivers[order]
+    place = np.empty(len(order), np.int64)
+    place[order] = rows
+    return _Pairs(
+        place[of_edges.reshape(-1)],
+        found,
+        np.repeat(types[of_run], padded).astype(np.int32),
+        np.repeat(part[of_run], padded),
+        np.repeat(is_cut[of_run], padded),
+        block,
+    )
+
+
+def _fill(lengths: np.ndarray, block: int) -> int:
+    return int((-lengths % block).sum())
