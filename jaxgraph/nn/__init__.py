@@ -1,7 +1,15 @@
 """Flax NNX modules that own parameters and call `jaxgraph.layers`, and ready models."""
 
 from jaxgraph.layers import dropout
-from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, GINEConv, SAGEConv
+from jaxgraph.nn.convolutions import (
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    RGCNConv,
+    SAGEConv,
+)
 from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import GAT, GCN, GIN, GINE, DeepGCN, GATv2, GraphSAGE, StackedModel
@@ -35,6 +43,7 @@ __all__ = [
     "Linear",
     "NodeEmbedding",
     "PNAConv",
+    "RGCNConv",
     "SAGEConv",
     "Stack",
     "StackedModel",

@@ -107,6 +107,68 @@ class SAGEConv(SizedModule):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
+class RGCNConv(SizedModule):
+    """y_i = x_i W_self + sum_r reduce_{j -r-> i}(w_ij x_j) W_r + b
+
+    It takes a relation whose edges have types, `shard.relation(name)`; see
+    `jaxgraph.layers.rgcn_conv`.
+
+    Args:
+      in_features: features of x.
+      out_features: features of y.
+      num_types: edge types, each with a matrix W_r.
+      num_bases: matrices V_b of which each W_r is a sum, W_r = sum_b a_rb V_b; None: W_r is free.
+      num_blocks: blocks on the diagonal of W_r, which is 0 elsewhere; None: W_r is full.
+      reduce: "mean" or "sum" over the edges of a type.
+      use_bias: whether there is b.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial W_r, W_self, V_b and a_rb (Glorot uniform); b starts at 0.
+
+    Raises:
+      ValueError: a number is not positive, both bases and blocks are given, or the blocks do not
+        divide the features.
+
+    References:
+      Schlichtkrull et al., "Modeling relational data with graph convolutional networks", 2018.
+    """
+
+    _layer = staticmethod(layers.rgcn_conv)
+    _options = ("reduce",)
+
+    num_types: int
+    num_bases: int | None = None
+    num_blocks: int | None = None
+    reduce: str = "mean"
+
+    def _make(self, rngs: nnx.Rngs) -> None:
+        bases, blocks, ends = self.num_bases, self.num_blocks, (self.in_features, self.out_features)
+        parameters.check_sizes(num_types=self.num_types)
+        self.self_kernel = self._kernel(rngs, *ends)
+        if self.use_bias:
+            self.bias = self._zeros(self.out_features)
+        if bases is not None and blocks is not None:
+            raise ValueError(
+                f"num_bases={bases} and num_blocks={blocks}: expected one of them, or none"
+            )
+        if bases is not None:
+            parameters.check_sizes(num_bases=bases)
+            self.bases = parameters.kernels(rngs, (bases, *ends), self.param_dtype)
+            self.coefficients = self._kernel(rngs, self.num_types, bases)
+        elif blocks is not None:
+            parameters.check_sizes(num_blocks=blocks)
+            if any(end % blocks for end in ends):
+                raise ValueError(
+                    f"num_blocks={blocks} does not divide in_features={ends[0]} and "
+                    f"out_features={ends[1]}"
+                )
+            shape = (self.num_types, blocks, *(end // blocks for end in ends))
+            self.blocks = parameters.kernels(rngs, shape, self.param_dtype)
+        else:
+            self.kernel = parameters.kernels(rngs, (self.num_types, *ends), self.param_dtype)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class _AttentionConv(SizedModule):
     """The shared code of GATConv and GATv2Conv, without parameters and score."""
 

@@ -17,8 +17,8 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.parallel import feature_protocol
 
 Pytree = TypeVar("Pytree")
-_glorot = nnx.initializers.glorot_uniform()
-_fan_in = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+_glorot = nnx.initializers.glorot_uniform(batch_axis=0)
+_fan_in = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform", batch_axis=0)
 _DRAWN_AT_ONCE = 1 << 16
 """Parameters are drawn in multiples of this many numbers."""
 
@@ -49,6 +49,11 @@ def fan_in_kernel(
     return nnx.Param(_draw(next_key(rngs), (in_features, out_features), dtype, is_fan_in=True))
 
 
+def kernels(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> nnx.Param:
+    """Draws [..., in_features, out_features], each matrix as `kernel` does."""
+    return nnx.Param(_draw(next_key(rngs), shape, dtype))
+
+
 def next_key(rngs: Any) -> jax.Array:
     """Returns the next key of the parameters' stream."""
     if not isinstance(rngs, nnx.Rngs):
@@ -60,7 +65,7 @@ def next_key(rngs: Any) -> jax.Array:
 
 
 def _draw(
-    key: jax.Array, shape: tuple[int, int], dtype: DTypeLike, *, is_fan_in: bool = False
+    key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike, *, is_fan_in: bool = False
 ) -> jax.Array:
     """Draws as `_glorot` or `_fan_in` does, without a compiled program for every shape.
 
@@ -68,12 +73,13 @@ def _draw(
     and do not depend on its padding.
     """
     if isinstance(key, Tracer):
-        return (_fan_in if is_fan_in else _glorot)(key, shape, dtype)
+        flat = (math.prod(shape[:-2]), *shape[-2:])
+        return (_fan_in if is_fan_in else _glorot)(key, flat, dtype).reshape(shape)
     refuse_too_large(shape, dtype)
-    size = shape[0] * shape[1]
+    size = math.prod(shape)
     drawn = -(-size // _DRAWN_AT_ONCE) * _DRAWN_AT_ONCE
     numbers = np.asarray(jax.random.uniform(key, (drawn,), dtype, -1.0))[:size]
-    square = 1 / shape[0] if is_fan_in else 6 / (shape[0] + shape[1])
+    square = 1 / shape[-2] if is_fan_in else 6 / (shape[-2] + shape[-1])
     limit = np.sqrt(np.asarray(square, dtype))
     return jax.device_put(numbers.reshape(shape) * limit)
 
