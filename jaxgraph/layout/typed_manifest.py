@@ -106,6 +106,25 @@ class TypedManifest:
         )
 
     @property
+    def only_table(self) -> Manifest:
+        """The manifest of the only table that the user gave."""
+        given = [each for name, each in self.tables if name not in self.derived]
+        if len(given) != 1:
+            names = ", ".join(repr(name) for name, _ in self.tables if name not in self.derived)
+            raise ValueError(f"the graph has the sets of nodes {names}; expected one")
+        return given[0]
+
+    @property
+    def node_rows(self) -> int:
+        """Rows of nodes per part of the only table."""
+        return self.only_table.node_rows
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of the labels of the only table, or labels if a node has several."""
+        return self.only_table.num_classes
+
+    @property
     def derived(self) -> frozenset[str]:
         """The tables and relations of pairs, which the user did not give."""
         names = [(each.table, each.into, each.out_of) for _, each in self.paired]

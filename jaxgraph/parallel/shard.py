@@ -129,6 +129,7 @@ class Shard:
     implementation = _of_relation("implementation")
     sender_rows = _of_relation("sender_rows")
     receiver_rows = _of_relation("receiver_rows")
+    pairs = _of_relation("pairs")
 
     if not TYPE_CHECKING:  # it would take any name for an attribute
 

@@ -112,7 +112,8 @@ class Target:
             )
         except Exception as error:
             raise ValueError(
-                "jax cannot compile for CUDA here; install it with: pip install 'jaxgraph[cuda]'"
+                "jax cannot compile for CUDA here; install it with: pip install 'jaxgraph[cuda]', "
+                "and where there is no GPU set JAX_PLATFORMS=cpu before Python starts"
             ) from error
         devices = topologies.make_mesh(topology, (self.devices,), ("graph",)).devices
         return make_mesh(hosts=self.hosts, devices=list(devices))
