@@ -36,7 +36,7 @@ _MODULES = {
     "transforms": "add_self_loops random_split to_undirected",
 }
 _INSTEAD = {
-    "RGCN RGCNConv FastRGCNConv RelGraphConv": "jaxgraph.saga.GGNN has a matrix for each edge type",
+    "FastRGCNConv RelGraphConv": "jaxgraph.nn.RGCNConv has a matrix for each edge type",
     "NeighborLoader NeighborSampler DataLoader": "jaxgraph.train.fit trains on the whole graph",
     "RandomLinkSplit": "jaxgraph.transforms.random_split splits nodes; edges are not split",
     "MessagePassing": "jaxgraph.parallel.propagate takes a message function",

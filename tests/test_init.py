@@ -78,7 +78,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
 @pytest.mark.parametrize(
     ("module", "name", "ours"),
     [
-        ("nn", "RGCN", r"jaxgraph\.saga\.GGNN"),
+        ("nn", "FastRGCNConv", r"jaxgraph\.nn\.RGCNConv"),
         ("nn", "MessagePassing", r"jaxgraph\.parallel\.propagate"),
         ("transforms", "RandomLinkSplit", r"jaxgraph\.transforms\.random_split"),
         ("datasets", "Planetoid", r"jaxgraph\.datasets\.load"),

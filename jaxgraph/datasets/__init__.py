@@ -16,6 +16,7 @@ from jaxgraph.datasets.ogb import load_ogb, read_ogb_folder
 from jaxgraph.datasets.planetoid import load_planetoid
 from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.registry import load, names
+from jaxgraph.datasets.triples import load_aifb, read_ntriples, read_openke
 from jaxgraph.other_names import refuse_names
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "from_pandas",
     "from_scipy",
     "load",
+    "load_aifb",
     "load_gnn_benchmark",
     "load_karate",
     "load_matlab",
@@ -36,7 +38,9 @@ __all__ = [
     "names",
     "random_graph",
     "read_edge_list",
+    "read_ntriples",
     "read_ogb_folder",
+    "read_openke",
     "rmat",
     "stochastic_block_model",
     "to_scipy",

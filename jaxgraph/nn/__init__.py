@@ -12,7 +12,17 @@ from jaxgraph.nn.convolutions import (
 )
 from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
-from jaxgraph.nn.models import GAT, GCN, GIN, GINE, DeepGCN, GATv2, GraphSAGE, StackedModel
+from jaxgraph.nn.models import (
+    GAT,
+    GCN,
+    GIN,
+    GINE,
+    RGCN,
+    DeepGCN,
+    GATv2,
+    GraphSAGE,
+    StackedModel,
+)
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.pna import PNA, PNAConv
 from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
@@ -28,6 +38,7 @@ __all__ = [
     "GIN",
     "GINE",
     "PNA",
+    "RGCN",
     "SAGE",
     "BatchNorm",
     "DeepGCN",

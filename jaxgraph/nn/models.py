@@ -22,7 +22,15 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.nn import parameters
-from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, GINEConv, SAGEConv
+from jaxgraph.nn.convolutions import (
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    RGCNConv,
+    SAGEConv,
+)
 from jaxgraph.nn.layer import joined_width
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.module import SizedModule
@@ -203,6 +211,30 @@ class GraphSAGE(StackedModel):
     reduce: str = "mean"
 
     _kind = SAGEConv
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class RGCN(StackedModel):
+    """Layers of `RGCNConv`, for a graph of one set of nodes and one set of typed edges.
+
+    Args:
+      num_types: edge types.
+      num_bases: matrices of which those of the types are sums; None: these are free.
+      num_blocks: blocks on the diagonal of the matrix of a type; None: it is full.
+      reduce: "mean" or "sum" over the edges of a type.
+
+    All other arguments are those of `StackedModel`.
+
+    References:
+      Schlichtkrull et al., "Modeling relational data with graph convolutional networks", 2018.
+    """
+
+    num_types: int
+    num_bases: int | None = None
+    num_blocks: int | None = None
+    reduce: str = "mean"
+
+    _kind = RGCNConv
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
