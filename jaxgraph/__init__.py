@@ -27,11 +27,13 @@ if TYPE_CHECKING:
         transforms,
     )
     from jaxgraph.graph import Graph
+    from jaxgraph.typed_graph import TypedGraph
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Graph",
+    "TypedGraph",
     "__version__",
     "analysis",
     "datasets",
@@ -54,6 +56,8 @@ if not TYPE_CHECKING:  # pyright sees the imports above and reports names that d
     def __getattr__(name: str) -> Any:
         if name == "Graph":
             return importlib.import_module(f"{__name__}.graph").Graph
+        if name == "TypedGraph":
+            return importlib.import_module(f"{__name__}.typed_graph").TypedGraph
         if name in __all__:
             return importlib.import_module(f"{__name__}.{name}")
         raise no_attribute(f"module {__name__!r}", name, ADVICE_ON_NAMES.get(name))

@@ -92,8 +92,8 @@ def as_array(name: str, value: Any) -> np.ndarray:
     refuse_masked(name, value)
     if isinstance(value, Mapping):
         raise ValueError(
-            f"{name}: got a mapping; expected one array. Features by node type are not supported: "
-            "stack the types into one array and number the nodes through."
+            f"{name}: got a mapping; expected one array. jaxgraph.TypedGraph holds sets of nodes "
+            "by name, each with features of its own."
         )
     if hasattr(value, "tocsr"):
         raise ValueError(

@@ -44,7 +44,7 @@ def test_host_modules_never_import_jax():
 def test_the_public_names_are_those_of_the_list():
     modules = [getattr(jaxgraph, name) for name in jaxgraph.__all__]
     modules = [module for module in modules if inspect.ismodule(module)]
-    public = {"jaxgraph.Graph"}
+    public = {"jaxgraph.Graph", "jaxgraph.TypedGraph"}
     for module in (jaxgraph, *modules, jaxgraph.parallel.ptags):
         assert dir(module) == sorted(module.__all__), module.__name__
         assert all(getattr(module, name) is not None for name in module.__all__)

@@ -40,7 +40,7 @@ def rgcn_conv(
         out_features / blocks], the diagonal of W_r. Optionally "self_kernel" [in_features,
         out_features], W_self, and "bias" [out_features], b.
       neighborhood: a relation whose edges have types: `shard.relation(name)` of a
-        `jaxgraph.typed_graph.TypedGraph`.
+        `jaxgraph.TypedGraph`.
       x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
         these are different nodes.
       reduce: "mean" or "sum".
@@ -83,7 +83,7 @@ def _pairs_of(neighborhood: Any) -> Pairs:
     if not isinstance(pairs, Pairs):
         raise ValueError(
             "rgcn_conv needs a relation whose edges have types: give a set of edges of a "
-            "jaxgraph.typed_graph.TypedGraph edge_type=..., shard it, and pass "
+            "jaxgraph.TypedGraph edge_type=..., shard it, and pass "
             "shard.relation(name)"
         )
     if neighborhood.kept_edges is not None:

@@ -62,7 +62,7 @@ def shard(
     """Splits a graph over the devices of a mesh.
 
     Args:
-      graph: the graph; of several sets, a `jaxgraph.typed_graph.TypedGraph`, in mode "sar" or
+      graph: the graph; of several sets, a `jaxgraph.TypedGraph`, in mode "sar" or
         "domain".
       partition: a part for every node, with as many parts as the mesh has devices, or a multiple:
         consecutive parts are then merged. Of several sets, by the name of the set. None: one part,
