@@ -15,6 +15,7 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.layout.manifest import Counts, Manifest, Padding
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource
+from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.assembly import assemble
@@ -86,6 +87,8 @@ class ShardedGraph:
     def padding(self) -> Padding:
         """The rows and slots that are needed, and those allocated or sent with padding."""
         manifest, counts = self.shards.manifest, self._known_counts()
+        if isinstance(manifest, TypedManifest):
+            raise ValueError("padding() counts a graph of one set; this one has sets by name")
         slots = self.shards.incoming.by_receiver.neighbors.shape[-1]
         return Padding(
             nodes=counts.num_nodes,

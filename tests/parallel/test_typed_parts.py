@@ -35,6 +35,7 @@ def typed_graph() -> TypedGraph:
         "edge_data": {"year": RNG.integers(1990, 2020, EDGES)},
     }
     cites = {"senders": RNG.integers(0, PAPERS, EDGES), "receivers": np.arange(EDGES) % PAPERS}
+    cites["edge_type"] = RNG.integers(0, 3, EDGES)
     papers = {
         "nodes": RNG.normal(size=(PAPERS, 3)),
         "labels": RNG.integers(0, 4, PAPERS),
@@ -163,5 +164,10 @@ def test_what_a_graph_of_several_sets_does_not_take_is_refused() -> None:
         shard(GRAPH, parts | {"author": other}, mesh)
     with pytest.raises(ValueError, match="one part for each device"):
         shard(GRAPH, scattered(GRAPH, 4), mesh)
-    with pytest.raises(ValueError, match=r"no relation|'writes'"):
-        shard(GRAPH, parts, mesh).shards.relation("likes")
+    sharded = shard(GRAPH, parts, mesh)
+    with pytest.raises(ValueError, match="'writes'"):
+        sharded.shards.relation("likes")
+    with pytest.raises(ValueError, match="one set"):
+        sharded.padding()
+    with pytest.raises(ValueError, match="a graph of one set"):
+        sharded.shards.replace(edge_weight=None)

@@ -1,5 +1,6 @@
 """Training of a graph of one typed set: alike on any number of devices, and AIFB."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,28 @@ def test_curves_do_not_depend_on_the_number_of_devices(mode: str) -> None:
         found[parts] = metrics["train"]["loss"], metrics["test"]["accuracy"], outputs
     np.testing.assert_allclose(found[3][:2], found[1][:2], rtol=1e-4)
     np.testing.assert_allclose(found[3][2], found[1][2], atol=1e-4)
+
+
+def test_a_run_continues_on_another_number_of_devices(tmp_path: Path) -> None:
+    def run(parts: int, epochs: int, folder: Path | None, graph: TypedGraph) -> np.ndarray:
+        mesh = jg.parallel.make_mesh(parts)
+        sharded = jg.parallel.shard(graph, scattered(graph, parts), mesh)
+        model = jg.nn.RGCN(6, 8, 3, num_types=TYPES, rngs=nnx.Rngs(0))
+        checkpoint = None
+        if folder is not None:
+            checkpoint = jg.train.Checkpoints(folder, every=2, resume=any(folder.iterdir()))
+        options: dict[str, Any] = {"epochs": epochs, "checkpoint": checkpoint}
+        jg.train.fit(model, sharded, optax.adam(1e-2), seed=1, **options)
+        return jg.train.predict(model, sharded)
+
+    graph = typed_graph()
+    run(3, 4, tmp_path, graph)
+    continued, whole = run(1, 8, tmp_path, graph), run(1, 8, None, graph)
+    np.testing.assert_allclose(continued, whole, atol=1e-4)
+    ((ends, edges),) = graph.edge_sets.items()
+    other = dataclasses.replace(edges, edge_type=(edges.edge_type + 1) % TYPES)  # type: ignore
+    with pytest.raises(ValueError, match="edge_type"):
+        run(1, 9, tmp_path, TypedGraph(graph.node_sets, {ends: other}))
 
 
 class Classifier(nnx.Module):
