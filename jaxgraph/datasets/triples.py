@@ -97,7 +97,7 @@ def load_aifb(folder: str | os.PathLike[str], *, inverses: bool = True) -> Typed
     root = Path(folder)
     graph = require_file(root, "aifb/aifb_stripped.nt.gz", origin=_AIFB)
     found = read_ntriples(graph, inverses=inverses)
-    nodes = found.node_sets[ENTITY]
+    nodes: Any = found.node_sets[ENTITY]
     rows = {name: row for row, name in enumerate(nodes.node_names)}
     groups: dict[str, list[tuple[int, str]]] = {}
     for mask, name in (("train_mask", "trainingSet.tsv"), ("test_mask", "testSet.tsv")):

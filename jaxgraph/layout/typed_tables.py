@@ -119,7 +119,7 @@ def tabulate_typed(
     names, graph, partitions = graph.relation_names(), found.graph, found.partitions
     parts = {name: each.assignment for name, each in partitions.items()}
     num_parts = next(iter(partitions.values())).num_parts
-    on_boundary = _on_boundary(graph, parts) | found.on_boundary
+    on_boundary = {**_on_boundary(graph, parts), **found.on_boundary}
     orders = {
         name: order_of_nodes(
             parts[name].astype(smallest_unsigned(num_parts - 1)),

@@ -36,7 +36,7 @@ def typed_graph(*, within: bool, weighted: bool = False) -> TypedGraph:
     return TypedGraph(nodes, {("b" if within else "a", "knows", "b"): edges})
 
 
-def params_of(kind: str) -> dict[str, np.ndarray]:
+def params_of(kind: str) -> dict[str, Any]:
     rng = np.random.default_rng(2)
     shapes: dict[str, Any] = {
         "kernel": {"kernel": (TYPES, IN, OUT)},
@@ -50,7 +50,7 @@ def params_of(kind: str) -> dict[str, np.ndarray]:
 def oracle(edges: Any, params: Any, x: Any) -> Any:
     """The sum over the edges of each type, its matrix, and the own rows; x has both ends' rows."""
     of_senders, of_receivers = x
-    weight = np.ones(EDGES) if edges.edge_weight is None else np.float64(edges.edge_weight)
+    weight = np.ones(EDGES) if edges.edge_weight is None else edges.edge_weight.astype(float)
     y = of_receivers @ params["self_kernel"] + params["bias"]
     for kind in range(TYPES):
         own = np.flatnonzero(edges.edge_type == kind)
@@ -115,7 +115,7 @@ def test_layer_equals_the_oracle(
 def test_a_sum_is_a_mean_without_its_count() -> None:
     graph = typed_graph(within=True)
     sharded = shard(graph, None, make_mesh(1))
-    kernel = np.eye(IN, dtype=np.float32)[None].repeat(TYPES, 0)
+    kernel = jnp.eye(IN)[None].repeat(TYPES, 0)
 
     def layer(shard: Any) -> Any:
         return rgcn_conv({"kernel": kernel}, shard.relation(), shard.table("b").nodes, reduce="sum")
@@ -138,14 +138,14 @@ def test_the_compiled_step_has_no_array_of_all_edges() -> None:
         y = rgcn_conv(params, shard.relation("knows"), table.nodes)
         return table.sum(jnp.sum(table.mask_rows(y) ** 2))
 
-    text = jax.jit(jax.grad(loss)).lower(params, sharded).compile().as_text()
+    text = str(jax.jit(jax.grad(loss)).lower(params, sharded).compile().as_text())
     slots = sharded.shards.relation("knows").edge_slots
     assert f"f32[{slots},{IN}]" not in text and f"f32[{slots},{OUT}]" not in text
 
 
 def test_mistakes_are_named() -> None:
     graph, params = typed_graph(within=True), params_of("kernel")
-    shards = shard(graph, None, make_mesh(1)).shards
+    shards: Any = shard(graph, None, make_mesh(1)).shards
     x, relation = shards.table("b").nodes, shards.relation("knows")
     few = params | {"kernel": params["kernel"][:5]}
     with pytest.raises(ValueError, match=r"the edges have 7 types.*matrices for 5.*num_types=7"):

@@ -25,6 +25,7 @@ OPTIONAL = ("leaving", "halo", "longest")
 def least_sizes(extents: Extents) -> dict[str, int]:
     """The smallest sizes that hold a graph."""
     lengths, left = extents.lengths, 0
+    assert lengths is not None
     if extents.mode == "sar":
         edges = lengths.by_sender.by_group(lengths.by_sender.rows * lengths.by_sender.lengths)
         left = int(leaving(edges).sum(axis=1).max())

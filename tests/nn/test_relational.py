@@ -18,7 +18,7 @@ SIZES: dict[str, Any] = {"in_features": IN, "out_features": OUT, "num_types": TY
 
 
 @pytest.mark.parametrize("matrices", [{}, {"num_bases": 3}, {"num_blocks": 2}])
-def test_module_is_the_function_of_its_parameters(matrices: dict[str, int]) -> None:
+def test_module_is_the_function_of_its_parameters(matrices: dict[str, Any]) -> None:
     graph = typed_graph(within=True)
     sharded = shard(graph, scattered(graph, 2), make_mesh(2))
     module = RGCNConv(**SIZES, **matrices, reduce="sum", rngs=nnx.Rngs(0))
@@ -52,6 +52,6 @@ def test_every_matrix_is_drawn_as_one_alone() -> None:
         ({"num_blocks": 5}, r"num_blocks=5 does not divide in_features=6"),
     ],
 )
-def test_wrong_numbers_are_named(sizes: dict[str, int], match: str) -> None:
+def test_wrong_numbers_are_named(sizes: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         RGCNConv(**(SIZES | sizes), rngs=nnx.Rngs(0))
