@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxgraph.parallel.streaming.feeding import Feed, Packing, Writer
+from jaxgraph.parallel.streaming.feeding import Feed, Packing, Threads, Writer
 from jaxgraph.parallel.streaming.graph import HostParts
 from jaxgraph.parallel.streaming.programs import Executables, Spread, Waiting, spread_type
 
@@ -21,15 +21,19 @@ class Devices:
     Args:
       host: the parts of the graph.
       executables: the programs that were compiled so far.
+      threads: load and write; None: those of the graph.
     """
 
-    def __init__(self, host: HostParts, executables: Executables) -> None:
+    def __init__(
+        self, host: HostParts, executables: Executables, threads: Threads | None = None
+    ) -> None:
         self.host, self.executables = host, executables
         self.moved = host.moved
         self._numbers: dict[tuple[int, ...], Spread] = {}
         self.store = host.store.empty()
         self.packing = Packing(host.pipeline.in_flight)
-        self._writer = Writer(host.pipeline.in_flight, host.threads.writing)
+        self._threads = threads or host.threads
+        self._writer = Writer(host.pipeline.in_flight, self._threads.writing)
         devices = list(executables.mesh.devices.flat)
         self._local = [devices[at] for at in host.local]
 
@@ -115,7 +119,7 @@ class Devices:
 
     def feed(self, loads: Iterable[Callable[[], Any]]) -> Any:
         """The results of loads, a few of them ahead."""
-        return Feed(loads, self.host.pipeline.ahead, self.host.threads.loading)
+        return Feed(loads, self.host.pipeline.ahead, self._threads.loading)
 
     def finish(self) -> None:
         """Waits for all programs and writes."""

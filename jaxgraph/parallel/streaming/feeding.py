@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 import mmap
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import jax
 import numpy as np
 
 Load = Callable[[], Any]
-_DONE = object()
 
 
+@dataclasses.dataclass(frozen=True)
 class Threads:
-    """The threads of a streamed graph: one loads, one writes.
+    """The threads of a streamed graph.
 
     They start before the first run: a thread's stack may find no room later, and the C library may
     give each new thread a heap of its own.
+
+    Attributes:
+      loading: reads what the next programs take.
+      writing: writes their results.
     """
 
-    def __init__(self) -> None:
-        self.loading, self.writing = (ThreadPoolExecutor(1) for _ in range(2))
+    loading: Executor = dataclasses.field(default_factory=lambda: ThreadPoolExecutor(1))
+    writing: Executor = dataclasses.field(default_factory=lambda: ThreadPoolExecutor(1))
 
     def start(self) -> None:
         """Starts both."""
@@ -34,7 +39,25 @@ class Threads:
             each.submit(int).result()
 
 
-class Feed:
+class _Line:
+    """Calls that a thread runs one after another, and that were not waited for.
+
+    Args:
+      thread: runs them.
+    """
+
+    def __init__(self, thread: Executor) -> None:
+        self._thread = thread
+        self._pending: deque[Future[Any]] = deque()
+
+    def close(self) -> None:
+        """Waits for the call that runs, and drops the others."""
+        for each in self._pending:
+            each.cancel()
+        wait(self._pending)
+
+
+class Feed(_Line):
     """Results of loads, in order; a thread runs a few of them ahead.
 
     Args:
@@ -43,49 +66,22 @@ class Feed:
       thread: runs one feed after another.
     """
 
-    def __init__(self, loads: Iterable[Load], ahead: int, thread: ThreadPoolExecutor) -> None:
-        self._results: queue.Queue[Any] = queue.Queue(maxsize=max(ahead, 1))
-        self._stopped = threading.Event()
-        self._loads, self._thread = loads, thread
-
-    def _run(self, loads: Iterable[Load]) -> None:
-        try:
-            for load in loads:
-                if not self._put((load(), None)):
-                    return
-        except BaseException as error:
-            self._put((None, error))
-            return
-        self._put((_DONE, None))
-
-    def _put(self, result: Any) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._results.put(result, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
+    def __init__(self, loads: Iterable[Load], ahead: int, thread: Executor) -> None:
+        super().__init__(thread)
+        self._loads, self._ahead = iter(loads), ahead
 
     def take(self) -> Any:
         """The next result."""
-        value, error = self._results.get()
-        if error is not None:
-            raise error
-        assert value is not _DONE, "more results are taken than loads were given"
-        return value
+        # The one that is taken, those that may wait, and one that is on its way.
+        for load in itertools.islice(self._loads, self._ahead + 2 - len(self._pending)):
+            self._pending.append(self._thread.submit(load))
+        return self._pending.popleft().result()
 
     def __enter__(self) -> Feed:
-        try:
-            self._running = self._thread.submit(self._run, self._loads)
-        except BaseException:  # Ctrl-C while it starts: nobody would end it.
-            self._stopped.set()
-            raise
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._stopped.set()
-        wait([self._running])
+        self.close()
 
 
 class Packing:
@@ -120,23 +116,22 @@ class Packing:
     def read_by(self, token: jax.Array, buffers: list[np.ndarray]) -> None:
         """Says that a program reads buffers, and waits while too many programs run."""
         self._running.append((token, buffers))
-        while len(self._running) > self.in_flight:
-            self._finish_one()
-
-    def _finish_one(self) -> None:
-        token, buffers = self._running.popleft()
-        jax.block_until_ready(token)
-        with self._lock:
-            for buffer in buffers:
-                self._free.setdefault((buffer.shape, buffer.dtype.str), []).append(buffer)
+        self._wait(self.in_flight)
 
     def finish(self) -> None:
         """Waits for all programs."""
-        while self._running:
-            self._finish_one()
+        self._wait(0)
+
+    def _wait(self, most: int) -> None:
+        while len(self._running) > most:
+            token, buffers = self._running.popleft()
+            jax.block_until_ready(token)
+            with self._lock:
+                for buffer in buffers:
+                    self._free.setdefault((buffer.shape, buffer.dtype.str), []).append(buffer)
 
 
-class Writer:
+class Writer(_Line):
     """Writes results of programs to the host in a thread, in order.
 
     Args:
@@ -144,26 +139,22 @@ class Writer:
       thread: runs one write after another.
     """
 
-    def __init__(self, behind: int, thread: ThreadPoolExecutor) -> None:
-        self._behind, self._thread = behind, thread
-        self._pending: deque[Future[None]] = deque()
+    def __init__(self, behind: int, thread: Executor) -> None:
+        super().__init__(thread)
+        self._behind = behind
 
-    def submit(self, write: Callable[[], None]) -> None:
+    def submit(self, write: Callable[[], Any]) -> None:
         """Runs a write later; raises what an earlier one raised."""
         self._pending.append(self._thread.submit(write))
-        while len(self._pending) > self._behind:
-            self._pending.popleft().result()
+        self._wait(self._behind)
 
     def finish(self) -> None:
         """Waits for all writes."""
-        while self._pending:
-            self._pending.popleft().result()
+        self._wait(0)
 
-    def close(self) -> None:
-        """Waits for the write that runs, and drops the others."""
-        for write in self._pending:
-            write.cancel()
-        wait(self._pending)
+    def _wait(self, most: int) -> None:
+        while len(self._pending) > most:
+            self._pending.popleft().result()
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

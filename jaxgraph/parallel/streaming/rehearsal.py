@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxgraph.parallel.streaming.devices import Devices
+from jaxgraph.parallel.streaming.feeding import Packing, Threads
 from jaxgraph.parallel.streaming.graph import HostParts, Moved
 from jaxgraph.parallel.streaming.programs import (
     Executables,
@@ -25,6 +26,7 @@ from jaxgraph.parallel.streaming.programs import (
     spread_type,
     type_of,
 )
+from jaxgraph.parallel.streaming.store import MemoryStore
 
 Pytree = Any
 
@@ -89,66 +91,44 @@ class _OnDevice:
         self._count.now -= self._held
 
 
-class _Types:
-    """A store of types; see `jaxgraph.parallel.streaming.store.MemoryStore`."""
+class _Types(MemoryStore):
+    """A store of types."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.count = _Count()
-        self._held: dict[tuple[Hashable, int], jax.ShapeDtypeStruct] = {}
 
     def put(self, key: Hashable, part: int, values: Any) -> None:
         self.drop(key, part)
-        self._held[key, part] = type_of(values)
+        super().put(key, part, type_of(values))
         self.count.add(_size(values))
 
-    def get(self, key: Hashable, part: int) -> Any:
-        return self._held[key, part]
-
     def add(self, key: Hashable, part: int, rows: Any, values: Any, like: Any) -> None:
-        if (key, part) not in self._held:
+        if not self.has(key, part):
             self.put(key, part, like)
 
-    def has(self, key: Hashable, part: int) -> bool:
-        return (key, part) in self._held
-
     def drop(self, key: Hashable, part: int) -> None:
-        if (key, part) in self._held:
-            self.count.now -= _size(self._held.pop((key, part)))
+        if self.has(key, part):
+            self.count.now -= _size(self.get(key, part))
+        super().drop(key, part)
 
 
-class _Packing:
+class _Packing(Packing):
+    """Packs types of rows; no program runs."""
+
     def rows(self, values: Any, rows: np.ndarray, room: int) -> Any:
         return jax.ShapeDtypeStruct((room, *values.shape[1:]), values.dtype)
 
     def read_by(self, token: Any, buffers: list[Any]) -> None: ...
 
 
-class _Feed:
-    """Loads as many results ahead as the thread of a run."""
+class _AtOnce(Executor):
+    """Runs each call when it is given, in place of a thread."""
 
-    def __init__(self, loads: Iterable[Callable[[], Any]], ahead: int) -> None:
-        self._loads, self._ahead = iter(loads), ahead
-        self._waiting: deque[Any] = deque()
-
-    def take(self) -> Any:
-        self._load(1)
-        found = self._waiting.popleft()
-        # One more than may wait: it was loaded before there was room.
-        self._load(self._ahead + 1)
-        return found
-
-    def _load(self, most: int) -> None:
-        while len(self._waiting) < most:
-            load = next(self._loads, None)
-            if load is None:
-                return
-            self._waiting.append(load())
-
-    def __enter__(self) -> _Feed:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._waiting.clear()
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
 
 
 class Rehearsal(Devices):
@@ -160,11 +140,9 @@ class Rehearsal(Devices):
     """
 
     def __init__(self, host: HostParts, executables: Executables) -> None:
-        self.host, self.executables = host, executables
-        self.moved, self.packing, self.store = Moved(), _Packing(), _Types()
-        self._count, self._numbers = _Count(), {}
-        self._leaves = jax.tree.leaves(host.like)
-        self._behind: deque[Any] = deque(maxlen=host.pipeline.in_flight)
+        super().__init__(host, executables, Threads(_AtOnce(), _AtOnce()))
+        self.moved, self.packing, self.store = Moved(), _Packing(0), _Types()
+        self._count, self._leaves = _Count(), jax.tree.leaves(host.like)
 
     @property
     def needs(self) -> Needs:
@@ -220,21 +198,13 @@ class Rehearsal(Devices):
         shape = () if value.is_number else (rows // self.host.devices, *columns)
         like = jax.ShapeDtypeStruct(shape, value.dtype)
         self.moved.returned += _size(like) * len(self.host.local)
-        self._behind.append(value)
-        for number in self.host.local:
-            write(number, like)
 
-    def feed(self, loads: Iterable[Callable[[], Any]]) -> Any:
-        """See `Devices.feed`."""
-        return _Feed(loads, self.host.pipeline.ahead)
+        def written() -> Any:
+            for number in self.host.local:
+                write(number, like)
+            return value  # It is there until the write was waited for.
 
-    def finish(self) -> None:
-        """See `Devices.finish`."""
-        self._behind.clear()
-
-    def close(self) -> None:
-        """See `Devices.close`."""
-        self._behind.clear()
+        self._writer.submit(written)
 
 
 def total_bytes(tree: Pytree) -> int:

@@ -81,51 +81,52 @@ class MemoryStore:
 
 
 class _File:
-    """A file without a name, which ends with the process: rooms of one size, one for each part."""
+    """A file without a name, which ends with the process, of rooms of one size.
+
+    To end a file takes longer than to write to it: rooms that are free are used again.
+    """
 
     def __init__(self, folder: Path, stride: int) -> None:
-        self.stride = stride
-        self.file: Any = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115, it outlives this call
-        self._roomy: set[int] = set()
-        weakref.finalize(self, self.file.close)
+        self._file: Any = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115, it outlives this call
+        self._stride, self._rooms, self.free = stride, 0, list[int]()
+        weakref.finalize(self, self._file.close)
 
-    def write(self, part: int, values: np.ndarray) -> None:
+    def room(self) -> int:
+        """The number of a room that is free."""
+        if not self.free:
+            # A full disk is an error here, and would end the process at a map.
+            os.posix_fallocate(self._file.fileno(), self._rooms * self._stride, self._stride)
+            self.free.append(self._rooms)
+            self._rooms += 1
+        return self.free.pop()
+
+    def write(self, room: int, values: np.ndarray) -> None:
         flat: Any = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         view, at = memoryview(flat), 0
-        if part not in self._roomy:
-            # A full disk is an error here, and would end the process at a map.
-            os.posix_fallocate(self.file.fileno(), part * self.stride, self.stride)
-            self._roomy.add(part)
         while at < len(view):
-            at += os.pwrite(self.file.fileno(), view[at:], part * self.stride + at)
+            at += os.pwrite(self._file.fileno(), view[at:], room * self._stride + at)
 
-    def mapped(self, part: int, *, writable: bool = False) -> mmap.mmap:
+    def mapped(self, room: int, *, writable: bool) -> mmap.mmap:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        held = mmap.mmap(self.file.fileno(), self.stride, access=access, offset=part * self.stride)
+        at, size = room * self._stride, self._stride
+        held = mmap.mmap(self._file.fileno(), size, access=access, offset=at)
         with contextlib.suppress(OSError):
             held.madvise(mmap.MADV_WILLNEED)
         return held
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Arrays:
-    """The arrays of one key, in a file.
-
-    Attributes:
-      file: the file.
-      shape, dtype: of each array.
-      parts: those that are held.
-    """
+class _Array:
+    """An array in a room of a file."""
 
     file: _File
+    room: int
     shape: tuple[int, ...]
     dtype: np.dtype
-    parts: set[int] = dataclasses.field(default_factory=set)
 
-    def array(self, part: int, *, writable: bool = False) -> np.ndarray:
-        count = math.prod(self.shape)
-        held = self.file.mapped(part, writable=writable)
-        return np.frombuffer(held, self.dtype, count).reshape(self.shape)
+    def read(self, *, writable: bool = False) -> np.ndarray:
+        held = self.file.mapped(self.room, writable=writable)
+        return np.frombuffer(held, self.dtype, math.prod(self.shape)).reshape(self.shape)
 
 
 class FileStore(MemoryStore):
@@ -135,73 +136,64 @@ class FileStore(MemoryStore):
       folder: where the files are.
     """
 
+    _arrays: dict[tuple[Hashable, int], Any]
+
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__()
         self.folder = Path(folder)
-        self._held: dict[Hashable, _Arrays] = {}
-        self._dropped: list[_File] = []
-        # To end a file takes longer than to write to it: those of one size take turns.
-        self._free: dict[int, list[_File]] = {}
-        self._lock = threading.Lock()
+        self._files: dict[int, _File] = {}
+        self._dropped: list[_Array] = []
 
     def put(self, key: Hashable, part: int, values: np.ndarray) -> None:
         """See `MemoryStore.put`."""
         values = np.asarray(values)
-        with self._lock:
-            held = self._held.get(key)
-            if held is None:
-                held = _Arrays(self._file(values.nbytes), values.shape, values.dtype)
-                self._held[key] = held
+        stride = max(-(-values.nbytes // _PAGE), 1) * _PAGE
         try:
-            held.file.write(part, values)
+            with self._lock:
+                held = self._arrays.get((key, part)) or self._new(stride, values)
+            held.file.write(held.room, values)
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"{os.strerror(error.errno or 0)}: {self.folder} has no room for "
-                f"{held.file.stride:,} bytes more of a streamed graph; free some, or name another "
-                "folder",
+                f"{os.strerror(error.errno or 0)}: {self.folder} has no room for {stride:,} bytes "
+                "more of a streamed graph; free some, or name another folder",
             ) from error
-        held.parts.add(part)
+        self._arrays[key, part] = held
 
-    def _file(self, size: int) -> _File:
-        stride = max(-(-size // _PAGE), 1) * _PAGE
-        free = self._free.get(stride)
-        return free.pop() if free else _File(self.folder, stride)
+    def _new(self, stride: int, values: np.ndarray) -> _Array:
+        if stride not in self._files:
+            self._files[stride] = _File(self.folder, stride)
+        file = self._files[stride]
+        return _Array(file, file.room(), values.shape, values.dtype)
 
     def get(self, key: Hashable, part: int) -> np.ndarray:
         """See `MemoryStore.get`."""
-        return self._held[key].array(part)
+        return self._arrays[key, part].read()
 
     def _writable(self, key: Hashable, part: int) -> np.ndarray:
-        return self._held[key].array(part, writable=True)
-
-    def has(self, key: Hashable, part: int) -> bool:
-        """See `MemoryStore.has`."""
-        return key in self._held and part in self._held[key].parts
+        return self._arrays[key, part].read(writable=True)
 
     def drop(self, key: Hashable, part: int) -> None:
         """See `MemoryStore.drop`."""
-        with self._lock:
-            held = self._held.get(key)
-            if held is not None:
-                held.parts.discard(part)
-                if not held.parts:
-                    self._dropped.append(self._held.pop(key).file)
+        held = self._arrays.pop((key, part), None)
+        if held is not None:
+            self._dropped.append(held)
 
     def recycle(self) -> None:
         """See `MemoryStore.recycle`."""
         with self._lock:
-            for file in self._dropped:
-                self._free.setdefault(file.stride, []).append(file)
-            self._dropped.clear()
+            while self._dropped:
+                held = self._dropped.pop()
+                held.file.free.append(held.room)
 
     def empty(self) -> FileStore:
         """See `MemoryStore.empty`; files of this store serve the other."""
         other = FileStore(self.folder)
-        other._free = self._free
+        other._files, other._lock = self._files, self._lock
         return other
 
     def close(self) -> None:
         """See `MemoryStore.close`."""
-        self._dropped += [held.file for held in self._held.values()]
-        self._held.clear()
+        self._dropped += self._arrays.values()
+        self._arrays.clear()
         self.recycle()
