@@ -15,7 +15,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh
-from jaxgraph.parallel.streaming.graph import StreamedGraph, outlined_graph
+from jaxgraph.parallel.streaming.graph import StreamedGraph, streamed_graph
 from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.partition import Partition, partition
 from jaxgraph.train.arguments import check_optimizer, checked_graph, checked_task
@@ -112,7 +112,8 @@ def tried_parts(
         if count > graph.num_nodes or (power and count > MOST_PARTS):
             return
         parts = partition(graph, count, **options)
-        sharded = outlined_graph(tabulate(graph, parts, "sar").without_data(), mesh)
+        source = tabulate(graph, parts, "sar").without_data()
+        sharded = streamed_graph(source, mesh, outlined=True)
         needs = streamed_needs(model, sharded, optimizer, task=task, compile=False)
         may_fit = compile and needs.device <= limit
         if may_fit:

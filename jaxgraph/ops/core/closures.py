@@ -76,15 +76,17 @@ _WITH_BODY = (
 )
 
 
-def _run(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-    """Evaluates a jaxpr with values whose variation may differ from that of its trace."""
+def evaluate_all(
+    jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any], by: Any = None
+) -> list[Any]:
+    """Evaluates a jaxpr equation by equation, by `evaluate` or another function like it."""
     env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arguments), strict=True))
 
     def read(variables: Sequence[Any]) -> list[Any]:
         return [v.val if isinstance(v, core.Literal) else env[v] for v in variables]
 
     for equation in jaxpr.eqns:
-        results = evaluate(equation, read(equation.invars))
+        results = (by or evaluate)(equation, read(equation.invars))
         env |= dict(zip(equation.outvars, results, strict=True))
     return read(jaxpr.outvars)
 
@@ -102,7 +104,7 @@ def evaluate(equation: Any, values: list[Any]) -> list[Any]:
     values = match_variation(arrays, arrays)
     if name in CALLS:
         inner = equation.params[CALLS[name]]
-        return _run(inner.jaxpr, inner.consts, values)
+        return evaluate_all(inner.jaxpr, inner.consts, values)
     if name in _CUSTOM:
         return _with_own_derivative(equation, values)
     params = equation.params
@@ -135,7 +137,7 @@ def _varying_body(body: Any, like: list[Any]) -> Any:
     jaxpr, consts = (body.jaxpr, body.consts) if is_closed else (body, ())
     matched = lambda *values: match_variation(values, like)  # noqa: E731
     types = jax.eval_shape(matched, *(v.aval for v in jaxpr.invars))
-    varying = jax.make_jaxpr(lambda *values: matched(*_run(jaxpr, consts, values)))(*types)
+    varying = jax.make_jaxpr(lambda *values: matched(*evaluate_all(jaxpr, consts, values)))(*types)
     return varying if is_closed else varying.jaxpr
 
 
@@ -168,19 +170,19 @@ def _with_own_derivative(equation: Any, values: list[Any]) -> list[Any]:
 
     @jax.custom_vjp
     def run(*values: Any) -> list[Any]:
-        return match_variation(_run(inner.jaxpr, inner.consts, values), values)
+        return match_variation(evaluate_all(inner.jaxpr, inner.consts, values), values)
 
     def backward(values: Any, cotangents: Any) -> tuple[Any, ...]:
         arguments = [*values, *floating(cotangents, outs)]
         types = [v.aval for v in variables], [v.aval for v in floating(equation.outvars, outs)]
         program = jax.make_jaxpr(pull)(*types)
-        found = _run(program.jaxpr, program.consts, match_variation(arguments, arguments))
+        found = evaluate_all(program.jaxpr, program.consts, match_variation(arguments, arguments))
         grads = iter(match_variation(found, arguments))
         return tuple(next(grads) if is_float else None for is_float in ins)
 
     def forward(*values: Any) -> tuple[list[Any], Any]:
         # Not by `run`, which has no tangents: a product with a Hessian takes them.
-        return match_variation(_run(inner.jaxpr, inner.consts, values), values), values
+        return match_variation(evaluate_all(inner.jaxpr, inner.consts, values), values), values
 
     run.defvjp(forward, backward)
     return run(*values)

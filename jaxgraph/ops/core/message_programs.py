@@ -36,8 +36,8 @@ def needed_inputs(jaxpr: Any, outputs: list[Any] | None = None) -> set[Any]:
             continue
         inner = equation.params.get("jaxpr")
         inputs = equation.invars
-        if equation.primitive.name in ("jit", "pjit") and inner is not None:
-            body = inner.jaxpr
+        if equation.primitive.name in ("jit", "pjit", "shard_map") and inner is not None:
+            body = getattr(inner, "jaxpr", inner)
             needed_inside = needed_inputs(body, [body.outvars[i] for i in used])
             pairs = zip(body.invars, inputs, strict=True)
             inputs = [outside for inside, outside in pairs if inside in needed_inside]

@@ -10,11 +10,12 @@ up. Messages are folded and pulled by the stages that all other schedules use.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
@@ -32,6 +33,39 @@ class Held(Protocol):
     def part(self) -> Shard:
         """The part, in mode "sar"."""
         ...
+
+
+class Own(NamedTuple):
+    """What an aggregation takes of a part: the part, the reducer, and inputs at its own rows."""
+
+    held: Held
+    reducer: Reducer
+    inputs: Inputs
+
+
+class Visit(NamedTuple):
+    """Rows of another part that come to a part.
+
+    Attributes:
+      tables: rows of the other part: of senders, or of receivers and adjoints.
+      step: int32 [], the distance to the other part on the ring of parts.
+      places: int32 [rows], the tables' rows that the part needs; None: all.
+      answers: the gradient of the tables so far.
+    """
+
+    tables: Pytree
+    step: Any
+    places: Any
+    answers: list[Any]
+
+    def rows(self) -> Pytree:
+        """The rows that the part needs."""
+        return rows_at(self.tables, self.places)
+
+
+Visited = tuple[Pytree, list[jax.Array], Pytree, jax.Array]
+"""A total after a visit, answers, the tables that the next visit reads, and a token, which exists
+once the total does."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +90,6 @@ class Ring:
 class ChunkPrograms:
     """The programs of one aggregation, each for the edges of one group.
 
-    `part` holds a part. `step` is the distance to the other part on the ring of parts, int32 []. A
-    *table* has rows of the other part, of which `places`, int32 [rows], are those that this part
-    needs; None: all. With `hands_on` a program returns the tables that the next one reads.
-
     Attributes:
       message: evaluated on chunks of edges.
       self_loops: whether nodes without an edge to themselves send themselves a message.
@@ -72,128 +102,74 @@ class ChunkPrograms:
     wanted: Wanted
     ring: Ring
 
-    def _stages(self, shard: Shard, reducer: Reducer, inputs: Inputs) -> Stages:
-        return choose_stages(shard.incoming, self.message, reducer, inputs)
+    def _stages(self, own: Own) -> tuple[Stages, Block]:
+        """The stages of own inputs, and the edges among own rows."""
+        shard = own.held.part()
+        stages = choose_stages(shard.incoming, self.message, own.reducer, own.inputs)
+        return stages, shard.relation().block().with_loops(self.self_loops)
 
-    def first(self, part: Held, reducer: Reducer, inputs: Inputs) -> Pytree:
+    def first(self, own: Own) -> Pytree:
         """Returns the state after the edges among own rows."""
-        shard = part.part()
-        block = shard.relation().block().with_loops(self.self_loops)
-        return self._stages(shard, reducer, inputs).fold(block, inputs)
-
-    def more(
-        self,
-        state: Pytree,
-        part: Held,
-        reducer: Reducer,
-        inputs: Inputs,
-        step: jax.Array,
-        places: jax.Array | None,
-        *,
-        hands_on: bool,
-    ) -> tuple[Pytree, Pytree, jax.Array]:
-        """Returns the state after more edges, tables, and a token, which exists once it does.
-
-        `inputs.sender` has rows of the part `step` steps behind.
-        """
-        shard = part.part()
-        remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))
-        stages = self._stages(shard, reducer, remote)
-        position = positions(shard.relation().arrays.reach, step)
-        state, _ = stages.fold_group(shard.incoming, step, remote, state, position, None)
-        tables = self.ring.handed_on(inputs.sender) if hands_on else ()
-        return state, tables, _token(state)
+        stages, block = self._stages(own)
+        return stages.fold(block, own.inputs)
 
     def own_tables(self, arrays: Pytree, rows: jax.Array) -> Pytree:
         """Returns tables of own rows, which are on the devices already, handed on once."""
         return self.ring.handed_on(rows_at(arrays, rows))
 
-    def finish(self, part: Held, reducer: Reducer, inputs: Inputs, state: Pytree) -> Any:
+    def finish(self, own: Own, state: Pytree) -> Any:
         """Returns outputs and residuals."""
-        return self._stages(part.part(), reducer, inputs).finish(state, inputs)
+        return self._stages(own)[0].finish(state, own.inputs)
 
-    def adjoint(
-        self, part: Held, reducer: Reducer, inputs: Inputs, outputs: Any, kept: Any, gradient: Any
-    ) -> Pytree:
+    def adjoint(self, own: Own, outputs: Any, kept: Any, gradient: Any) -> Pytree:
         """Returns the adjoint, by receiver; `kept` are residuals."""
-        return self._stages(part.part(), reducer, inputs).adjoint(outputs, kept, gradient)
+        return self._stages(own)[0].adjoint(outputs, kept, gradient)
 
-    def pull_own(self, part: Held, reducer: Reducer, inputs: Inputs, adjoint: Pytree) -> Inputs:
+    def pull_own(self, own: Own, adjoint: Pytree) -> Inputs:
         """Returns gradients from the edges among own rows."""
-        shard = part.part()
-        block = shard.relation().block().with_loops(self.self_loops)
-        return self._stages(shard, reducer, inputs).pull(block, inputs, adjoint, self.wanted)
+        stages, block = self._stages(own)
+        return stages.pull(block, own.inputs, adjoint, self.wanted)
 
-    def pull_column(
-        self,
-        grads: Inputs,
-        part: Held,
-        reducer: Reducer,
-        inputs: Inputs,
-        adjoint: Pytree,
-        step: jax.Array,
-        places: jax.Array | None,
-        answers: list[jax.Array],
-        *,
-        hands_on: bool,
-    ) -> tuple[Inputs, list[jax.Array], Pytree, jax.Array]:
-        """Returns gradients with those of more edges, answers, tables and a token.
+    def visit(
+        self, total: Pytree, own: Own, adjoint: Pytree, visit: Visit, *, way: str, hands_on: bool
+    ) -> Visited:
+        """Adds the edges of one group to a total.
 
-        `inputs.sender` has rows of the part `step` steps behind. The answers are its gradient.
+        The total is a state in a "fold", whose edges come from the part `step` steps behind. It has
+        gradients in "columns", from the same edges, and in "rows", whose edges lead to the part
+        `step` steps ahead.
         """
-        shard, tables = part.part(), inputs.sender
-        remote = dataclasses.replace(inputs, sender=rows_at(tables, places))
-        where = Places(None, positions(shard.relation().arrays.reach, step))
-        group = (shard.incoming, step, reducer, remote, adjoint, grads, where)
-        return self._pulled(group, tables, places, answers, hands_on)
-
-    def pull_row(
-        self,
-        grads: Inputs,
-        part: Held,
-        reducer: Reducer,
-        inputs: Inputs,
-        adjoint: Pytree,
-        step: jax.Array,
-        places: jax.Array | None,
-        answers: list[jax.Array],
-        *,
-        hands_on: bool,
-    ) -> tuple[Inputs, list[jax.Array], Pytree, jax.Array]:
-        """Returns gradients with those of more edges, answers, tables and a token.
-
-        `inputs.receiver` and `adjoint` are tables of the part `step` steps ahead. The answers are
-        the gradient of `inputs.receiver`.
-        """
-        shard, tables = part.part(), (inputs.receiver, adjoint)
-        edges = shard.relation().arrays.outgoing
+        shard, inputs, step = own.held.part(), own.inputs, visit.step
+        arrays = shard.relation().arrays
+        if way == "rows":
+            receiver, adjoint = visit.rows()
+            inputs = dataclasses.replace(inputs, receiver=receiver)
+            edges, group = arrays.outgoing, step - 1
+            position = positions(shard.exchange.send, step)
+        else:
+            inputs = dataclasses.replace(inputs, sender=visit.rows())
+            edges, group = shard.incoming, step
+            position = positions(arrays.reach, step)
         assert edges is not None
-        receiver, there = rows_at(tables, places)
-        remote = dataclasses.replace(inputs, receiver=receiver)
-        where = Places(positions(shard.exchange.send, step), None)
-        group = (edges, step - 1, reducer, remote, there, grads, where)
-        return self._pulled(group, tables, places, answers, hands_on)
+        stages, answer = choose_stages(edges, self.message, own.reducer, inputs), []
+        if way == "fold":
+            total, _ = stages.fold_group(edges, group, inputs, total, position, None)
+        else:
+            places = Places(position, None) if way == "rows" else Places(None, position)
+            arguments = edges, group, inputs, adjoint, self.wanted, total, places, None
+            pulled = stages.pull_group(*arguments)
+            total, answer = pulled.gradients, list(pulled.answer or ())
+        answers = self._answers(visit, answer)
+        handed = self.ring.handed_on(visit.tables) if hands_on else ()
+        return total, answers, handed, _token((total, answer))
 
-    def _pulled(
-        self, group: Any, tables: Pytree, places: Any, answers: list[jax.Array], hands_on: bool
-    ) -> tuple[Inputs, list[jax.Array], Pytree, jax.Array]:
-        """Pulls gradients through a group of edges; see `pull_column`."""
-        edges, number, reducer, inputs, adjoint, grads, where = group
-        stages = choose_stages(edges, self.message, reducer, inputs)
-        pulled = stages.pull_group(edges, number, inputs, adjoint, self.wanted, grads, where, None)
-        grads, answer = pulled.gradients, list(pulled.answer or ())
-        answers = self._answers(answers, answer, tables, places)
-        handed = self.ring.handed_on(tables) if hands_on else ()
-        return grads, answers, handed, _token((grads, answer))
-
-    def _answers(
-        self, answers: list[jax.Array], answer: list[jax.Array], tables: Pytree, places: Any
-    ) -> list[jax.Array]:
+    def _answers(self, visit: Visit, answer: list[jax.Array]) -> list[jax.Array]:
         """The gradient of tables so far, handed on with them."""
+        places = visit.places
         if places is None or self.ring.devices == 1 or not answer:
             return answer
-        room = len(jax.tree.leaves(tables)[0])
-        totals = answers or [jnp.zeros((room, *each.shape[1:]), each.dtype) for each in answer]
+        room = len(jax.tree.leaves(visit.tables)[0])
+        totals = visit.answers or [jnp.zeros((room, *e.shape[1:]), e.dtype) for e in answer]
         return self.ring.handed_on(
             [
                 # Both are padded, to lengths of their own.

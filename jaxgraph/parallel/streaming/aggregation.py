@@ -16,37 +16,43 @@ from jaxgraph.ops.core.input_classes import ClassedMessage, count_winners
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, is_floating
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.schedules.sequential import looks_at_senders, row_bytes
-from jaxgraph.parallel.schedules.stream import ChunkPrograms, Ring
+from jaxgraph.parallel.schedules.stream import ChunkPrograms, Own, Ring, Visit
 from jaxgraph.parallel.streaming.cutting import StagedProgram
 from jaxgraph.parallel.streaming.exchange import Exchange, padded
 from jaxgraph.parallel.streaming.feeding import Feed
 from jaxgraph.parallel.streaming.flat_program import Step
-from jaxgraph.parallel.streaming.graph import PartOnDevice, StreamedGraph, nothing
+from jaxgraph.parallel.streaming.graph import PartOnDevice, StreamedGraph, empty
 from jaxgraph.parallel.streaming.part import StreamedPart
-from jaxgraph.parallel.streaming.programs import Executables, Spread, Summed, Waiting, spread_type
+from jaxgraph.parallel.streaming.programs import (
+    Executables,
+    Spread,
+    Summed,
+    Waiting,
+    types_of,
+)
 
 Pytree = Any
 Run = Any
 """A `jaxgraph.parallel.streaming.execution.Run`, which calls the methods of this module."""
 Loads = Iterator[Callable[[], Any]]
-Folded = tuple[PartOnDevice, Reducer, Inputs, Pytree]
-"""A part, reducer and inputs of an aggregation, and the state into which messages were folded."""
+RESIDUALS, ADJOINT = "residuals", "adjoint"
+"""With an aggregation, the keys of what waits for its backward."""
+Folded = tuple[Own, Pytree]
+"""What an aggregation takes of a part, and the state into which messages were folded."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Visit:
+class _Tables:
     """The tables of a turn, on their way to the parts of another.
 
     Attributes:
       tables: on the devices; of the turn itself, numbers of own rows.
-      moves: for each time that they are handed on, `step` and `places` of `ChunkPrograms`.
-      is_own: whether it is the turn itself.
+      moves: for each time that they are handed on, `step` and `places` of `Visit`.
       buffers: the memory of the host that the tables come from, or are.
     """
 
     tables: Pytree
     moves: Sequence[tuple[Spread, Spread | None]]
-    is_own: bool
     buffers: list[np.ndarray]
 
 
@@ -64,11 +70,13 @@ class AggregationOverParts:
 
     def __init__(self, step: Step, program: StagedProgram, graph: StreamedGraph) -> None:
         self.step, self.graph = step, graph
-        self._call = step.params["call"]
+        self._call = step.equation.params["call"]
         self._own, self._active = program.own, program.active
         self._operands = step.operands
         types: dict[int, Any] = program.program.types
-        self._types: list[Any] = [types[n] if isinstance(n, int) else n.aval for n in step.operands]
+        self._types: list[Any] = types_of(
+            [types[n] if isinstance(n, int) else n.aval for n in step.operands]
+        )
         self._reducer, self._inputs = self._call.arguments(range(len(step.operands)))
         places = self._inputs
         parts = (places.params, places.sender, places.receiver, places.edge)
@@ -92,7 +100,6 @@ class AggregationOverParts:
     @functools.cached_property
     def _plan(self) -> tuple[str, bool]:
         """The order of the backward, and whether columns read the senders' rows again."""
-        types = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in self._types]
         part, found = self.graph.parts.like, []
 
         def look(part: StreamedPart, leaves: list[Any]) -> Any:
@@ -109,7 +116,7 @@ class AggregationOverParts:
             found.append((looks, row_bytes(adjoint)))
             return ()
 
-        jax.eval_shape(look, part, types)
+        jax.eval_shape(look, part, self._types)
         looks, of_adjoint = found[0]
         places, wanted = self._inputs, self.wanted
         sent, received = (
@@ -126,67 +133,71 @@ class AggregationOverParts:
 
     # What is loaded.
 
-    def _value(self, run: Run, place: int, turn: int) -> Any:
-        operand = self._operands[place]
-        if not isinstance(operand, int):
+    def _values(self, run: Run, places: Pytree, turn: int) -> Pytree:
+        """Operands of the parts of a turn, on the host."""
+
+        def one(place: int) -> Any:
+            operand = self._operands[place]
+            if isinstance(operand, int):
+                return run.value(operand, turn)
             return np.asarray(operand.val, self._types[place].dtype)
-        return run.value(operand, turn)
 
-    def _arguments(
-        self, run: Run, turn: int, used: tuple[int, ...]
-    ) -> tuple[PartOnDevice, Reducer, Inputs]:
-        """A part, the reducer, and the inputs, with the part's own rows as senders.
+        return jax.tree.map(one, places)
 
-        `used` are the leaves of the part that programs read.
-        """
-        places = (self._reducer, self._inputs)
-        found = jax.tree.map(lambda place: self._value(run, place, turn), places)
-        return run.part_on_device(turn, used), *run.devices.send(found)
+    def _load_own(self, run: Run, turn: int, *programs: str) -> Own:
+        """What some programs read of the parts of a turn."""
+        used = tuple(sorted({leaf for name in programs for leaf in self._used[name]}))
+        operands = self._values(run, (self._reducer, self._inputs), turn)
+        return Own(run.part_on_device(turn, used), *run.devices.send(operands))
 
     @functools.cached_property
-    def _used(self) -> dict[str, tuple[int, ...]]:
-        """The leaves of a part that each of the programs reads."""
+    def _used(self) -> dict[str, frozenset[int]]:
+        """The leaves of a part that programs read."""
         leaves: Any = tuple(jax.tree.leaves(self.graph.parts.like))
-        count = len(leaves)
-        part = PartOnDevice(leaves, tuple(range(count)), self.graph.parts.outline)
-        types = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in self._types]
-        reducer, inputs = self._call.arguments(types)
+        every = range(len(leaves))
+        held = PartOnDevice(leaves, tuple(every), self.graph.parts)
+        own = Own(held, *self._call.arguments(self._types))
         step = jax.ShapeDtypeStruct((), np.int32)
         programs, executables = self._programs, Executables(self.graph.mesh, self.graph.axis)
-
-        def used(program: Any, *arguments: Any, at: int = 0, **options: Any) -> frozenset[int]:
-            places = executables.used(functools.partial(program, **options), arguments)
-            before = len(jax.tree.leaves(arguments[:at]))
-            return frozenset(i - before for i in places if before <= i < before + count)
-
-        own, shape = (part, reducer, inputs), jax.eval_shape
-        state = shape(programs.first, *own)
-        outputs, kept = shape(programs.finish, *own, state)
-        forward = used(programs.first, *own) | used(programs.finish, *own, state)
         has_others = self.graph.num_parts > 1
-        if has_others:
-            forward |= used(programs.more, state, *own, step, None, at=1, hands_on=False)
-        found = {"forward": forward}
-        if self.wanted.some:
-            winners = _winners(self._call.message, kept, outputs)
-            adjoint = shape(programs.adjoint, part, reducer, inputs, outputs, winners, outputs)
-            grads = shape(programs.pull_own, part, reducer, inputs, adjoint)
-            found["adjoint"] = used(programs.adjoint, *own, outputs, winners, outputs)
-            if winners is not kept:
-                found["adjoint"] |= frozenset(range(count))
-            pulled = used(programs.pull_own, *own, adjoint)
+
+        def forward(own: Own, step: Any) -> Any:
+            state = programs.first(own)
             if has_others:
-                by_column = self.order == "columns"
-                left = dataclasses.replace(grads, **{"sender" if by_column else "receiver": []})
-                program: Any = programs.pull_column if by_column else programs.pull_row
-                rest = (left, *own, adjoint, step, None, [])
-                pulled |= used(program, *rest, at=1, hands_on=False)
-            found["pull"] = pulled
-        return {name: tuple(sorted(places)) for name, places in found.items()}
+                visit = Visit(own.inputs.sender, step, None, [])
+                state, *_ = programs.visit(state, own, (), visit, way="fold", hands_on=False)
+            return programs.finish(own, state)
+
+        def pull(own: Own, step: Any, adjoint: Pytree) -> Any:
+            found: list[Any] = [programs.pull_own(own, adjoint)]
+            if has_others:
+                left = dataclasses.replace(found[0], **{self._far: []})
+                visit = Visit(_of_tables(self.order, own, adjoint), step, None, [])
+                found += programs.visit(left, own, adjoint, visit, way=self.order, hands_on=False)
+            return found
+
+        def used(program: Any, *arguments: Any) -> frozenset[int]:
+            return executables.used(program, arguments).intersection(every)
+
+        found = {"forward": used(forward, own, step)}
+        if self.wanted.some:
+            outputs, kept = jax.eval_shape(forward, own, step)
+            winners = _winners(self._call.message, kept, outputs)
+            results = own, outputs, winners, outputs
+            found["adjoint"] = used(programs.adjoint, *results)
+            if winners is not kept:
+                found["adjoint"] = frozenset(every)
+            found["pull"] = used(pull, own, step, jax.eval_shape(programs.adjoint, *results))
+        return found
+
+    @property
+    def _far(self) -> str:
+        """The inputs whose rows come from other parts in the backward."""
+        return "receiver" if self.order == "rows" else "sender"
 
     def _visit(
         self, run: Run, exchange: Exchange, turn: int, other: int, values: Callable[[], Pytree]
-    ) -> _Visit:
+    ) -> _Tables:
         """Sends the tables of values that the parts of a turn need of another turn."""
         local = self.graph.parts.local
         rows, room = exchange.tables(other, turn), exchange.table_room(other, turn)
@@ -203,42 +214,81 @@ class AggregationOverParts:
             tables = jax.tree.map(functools.partial(_packed, run, rows, room), values())
             buffers = [array for each in jax.tree.leaves(tables) for array in each.arrays]
         tables, places = run.devices.send((tables, places))
-        return _Visit(tables, list(zip(steps, places, strict=True)), other == turn, buffers)
+        return _Tables(tables, list(zip(steps, places, strict=True)), buffers)
 
-    def _sent(self, run: Run, places: Pytree, turn: int, other: int) -> _Visit:
-        """Rows of another turn whose messages a turn receives."""
-        values = lambda: jax.tree.map(lambda at: self._value(run, at, other), places)  # noqa: E731
-        return self._visit(run, self.graph.parts.senders, turn, other, values)
+    def _exchange(self, way: str) -> Exchange:
+        return self.graph.parts.receivers if way == "rows" else self.graph.parts.senders
 
-    def _received(self, run: Run, turn: int, other: int) -> _Visit:
-        """Inputs and adjoint of the rows of another turn that a turn sends messages to."""
+    def _reads(self, way: str) -> bool:
+        """True where programs read tables, and not their shapes alone."""
+        return way != "columns" or self._plan[1]
 
-        def values() -> Pytree:
-            places = self._inputs.receiver
-            receiver = jax.tree.map(lambda at: self._value(run, at, other), places)
-            return receiver, self._stored_adjoint(run, other)
+    def _loads(self, run: Run, turn: int, way: str, senders: Pytree) -> Loads:
+        """The tables that a turn needs of each turn; see `_take`."""
+        exchange = self._exchange(way)
 
-        return self._visit(run, self.graph.parts.receivers, turn, other, values)
+        def values(other: int) -> Pytree:
+            if not self._reads(way):
+                return ()
+            if way == "rows":
+                receiver = self._values(run, self._inputs.receiver, other)
+                return receiver, run.load((ADJOINT, self), other)
+            return self._values(run, senders, other)
 
-    def _tables(self, run: Run, visit: _Visit, own: Pytree) -> Pytree:
-        """The tables of a visit. Those of the turn itself are made of arrays on the devices."""
-        if not visit.is_own:
-            return visit.tables
-        return run.devices.call(self._programs.own_tables, own, visit.tables)
+        for other in exchange.visits(turn):
+            values_of = functools.partial(values, other)
+            yield functools.partial(self._visit, run, exchange, turn, other, values_of)
+
+    def _take(
+        self,
+        run: Run,
+        turn: int,
+        programs: ChunkPrograms,
+        way: str,
+        own: Own,
+        adjoint: Pytree,
+        total: Pytree,
+        visits: Iterator[_Tables],
+    ) -> Pytree:
+        """The total of a turn after all visits; see `ChunkPrograms.visit`."""
+        exchange, reads = self._exchange(way), self._reads(way)
+        for other, visit in zip(exchange.visits(turn), visits, strict=False):
+            tables, answers = visit.tables, []
+            if not reads:
+                unread = functools.partial(self._unread, exchange.table_room(other, turn))
+                tables = jax.tree.map(unread, self._inputs.sender)
+            elif other == turn:
+                arrays = _of_tables(way, own, adjoint)
+                tables = run.devices.call(self._programs.own_tables, arrays, tables)
+            for at, move in enumerate(visit.moves):
+                hands_on = at + 1 < len(visit.moves)
+                arguments = total, own, adjoint, Visit(tables, *move, answers)
+                options: Any = {"way": way, "hands_on": hands_on and reads}
+                total, answers, handed, token = run.devices.call(
+                    programs.visit, *arguments, donates=True, **options
+                )
+                tables = handed if reads else tables
+                run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
+            if answers:
+                self._add_rows(run, other, exchange.answered(other, turn), answers)
+        return total
+
+    def _unread(self, room: int, place: int) -> Spread:
+        """Nothing, in the shape of tables of an operand."""
+        aval, devices = self._types[place], self.graph.mesh.size
+        return Spread(empty((devices * room, *aval.shape[1:]), aval.dtype))
 
     # Forward.
 
     def loads_of_fold(self, run: Run, turn: int) -> Loads:
         """See `fold`."""
-        yield functools.partial(self._arguments, run, turn, self._used["forward"])
-        for other in self.graph.parts.senders.visits(turn):
-            yield functools.partial(self._sent, run, self._inputs.sender, turn, other)
+        yield functools.partial(self._load_own, run, turn, "forward")
+        yield from self._loads(run, turn, "fold", self._inputs.sender)
 
     def fold(self, run: Run, turn: int, feed: Feed) -> Folded:
-        """The state of parts after all messages, with what `finish` reads."""
-        shard, reducer, inputs = feed.take()
-        state = self._fold(self._programs, run, turn, shard, reducer, inputs, feed.take)
-        return shard, reducer, inputs, state
+        """What `finish` reads of parts, and the state after all messages."""
+        own = feed.take()
+        return own, self._fold(self._programs, run, turn, own, iter(feed.take, None))
 
     def finish(self, folded: Folded) -> tuple[list[Any], Pytree]:
         """The leaves of the outputs, and residuals; traced in the program that reads them."""
@@ -246,148 +296,58 @@ class AggregationOverParts:
         return jax.tree.leaves(outputs), residuals
 
     def _fold(
-        self,
-        programs: ChunkPrograms,
-        run: Run,
-        turn: int,
-        shard: PartOnDevice,
-        reducer: Reducer,
-        inputs: Inputs,
-        take: Callable[[], _Visit],
+        self, programs: ChunkPrograms, run: Run, turn: int, own: Own, visits: Iterator[_Tables]
     ) -> Pytree:
-        call = run.devices.call
-        state = call(programs.first, shard, reducer, inputs)
-        for _ in self.graph.parts.senders.visits(turn):
-            visit = take()
-            tables = self._tables(run, visit, inputs.sender)
-            for hands_on, move in _with_rest(visit.moves):
-                remote = dataclasses.replace(inputs, sender=tables)
-                arguments = (state, shard, reducer, remote, *move)
-                state, tables, token = call(
-                    programs.more, *arguments, donates=True, hands_on=hands_on
-                )
-                run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
-        return state
+        state = run.devices.call(programs.first, own)
+        return self._take(run, turn, programs, "fold", own, (), state, visits)
 
     # Backward.
 
     def loads_of_adjoint(self, run: Run, turn: int) -> Loads:
         """See `adjoint`."""
-        yield functools.partial(self._arguments_and_residuals, run, turn)
-
-    def _arguments_and_residuals(self, run: Run, turn: int) -> Any:
-        results = self.step.results
-        outputs = self._call.outputs.unflatten([run.value(n, turn) for n in results])
-        used = self._used["adjoint"]
+        programs = ("adjoint", "pull") if self.order == "columns" else ("adjoint",)
+        yield lambda: (self._load_own(run, turn, *programs), self._load_results(run, turn))
         if self.order == "columns":
-            used = tuple(sorted({*used, *self._used["pull"]}))
-        results = run.devices.send((outputs, run.load(self._key("residuals"), turn)))
-        return *self._arguments(run, turn, used), *results
+            yield from self._loads(run, turn, "columns", self._inputs.sender)
 
-    def _key(self, what: str) -> Any:
-        return what, self.step.results[0]
-
-    def save(self, run: Run, turn: int, residuals: Pytree) -> None:
-        """Stores residuals of `finish` for the backward."""
-        run.save(self._key("residuals"), turn, residuals)
-
-    def forget(self, run: Run, what: str) -> None:
-        """Drops the stored "residuals" or "adjoint" of all parts."""
-        run.forget(self._key(what))
+    def _load_results(self, run: Run, turn: int) -> Any:
+        outputs = [run.value(number, turn) for number in self.step.results]
+        residuals = run.load((RESIDUALS, self), turn)
+        return run.devices.send((self._call.outputs.unflatten(outputs), residuals))
 
     def adjoint(self, run: Run, turn: int, feed: Feed, gradients: list[Any]) -> None:
         """Pulls the gradient of results to their receivers, and in columns to the operands."""
-        shard, reducer, inputs, outputs, kept = feed.take()
-        outputs, kept = self._with_winners(run, turn, shard, inputs, (outputs, kept))
+        own, results = feed.take()
+        outputs, kept = self._with_winners(run, turn, own, results)
         gradient = self._call.outputs.unflatten(gradients)
-        adjoint = run.devices.call(
-            self._programs.adjoint, shard, reducer, inputs, outputs, kept, gradient
-        )
-        if self.order == "columns":
-            self._pull_column(run, turn, shard, reducer, inputs, adjoint, feed)
-        else:
-            run.save(self._key("adjoint"), turn, adjoint)
+        adjoint = run.devices.call(self._programs.adjoint, own, outputs, kept, gradient)
+        if self.order == "rows":
+            run.save((ADJOINT, self), turn, adjoint)
+            return
+        for number, found in self._pull(run, turn, feed, own, adjoint):
+            run.add(number, turn, found)
 
-    def _stored_adjoint(self, run: Run, turn: int) -> Pytree:
-        return run.load(self._key("adjoint"), turn)
-
-    def _with_winners(
-        self, run: Run, turn: int, shard: PartOnDevice, inputs: Inputs, results: Any
-    ) -> Any:
+    def _with_winners(self, run: Run, turn: int, own: Own, results: Any) -> Any:
         """Results from which a gradient is pulled; see `count_winners`."""
 
         def reduce(message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
             if self._counting is None:
                 self._counting = self._programs_of(message)
-            others = iter(self.graph.parts.senders.visits(turn))
-            words = self._inputs.sender[1]
-            take = lambda: self._sent(run, words, turn, next(others))  # noqa: E731
-            state = self._fold(self._counting, run, turn, shard, reducer, inputs, take)
-            return run.devices.call(self._counting.finish, shard, reducer, inputs, state)
+            counted = Own(own.held, reducer, inputs)
+            loads = self._loads(run, turn, "fold", self._inputs.sender[1])
+            visits = (load() for load in loads)
+            state = self._fold(self._counting, run, turn, counted, visits)
+            return run.devices.call(self._counting.finish, counted, state)
 
-        return count_winners(reduce, self._call.message, inputs, results)
-
-    def loads_of_column(self, run: Run, turn: int) -> Loads:
-        """See `adjoint`, in columns."""
-        for other in self.graph.parts.senders.visits(turn):
-            yield functools.partial(self._sent_again, run, turn, other)
-
-    def _sent_again(self, run: Run, turn: int, other: int) -> _Visit:
-        """Rows of another turn, or, where no program reads them, nothing in their shape."""
-        places, exchange = self._inputs.sender, self.graph.parts.senders
-        if self._plan[1]:
-            return self._sent(run, places, turn, other)
-        visit = self._visit(run, exchange, turn, other, lambda: ())
-        room, devices = exchange.table_room(other, turn), self.graph.mesh.size
-
-        def unread(place: int) -> Spread:
-            aval = self._types[place]
-            table = jax.ShapeDtypeStruct((room, *aval.shape[1:]), aval.dtype)
-            return Spread(nothing(spread_type(table, devices).array))
-
-        tables = jax.tree.map(unread, places)
-        return dataclasses.replace(visit, tables=tables, is_own=False)
-
-    def _pull_column(
-        self,
-        run: Run,
-        turn: int,
-        shard: PartOnDevice,
-        reducer: Reducer,
-        inputs: Inputs,
-        adjoint: Pytree,
-        feed: Feed,
-    ) -> None:
-        call, exchange = run.devices.call, self.graph.parts.senders
-        grads = call(self._programs.pull_own, shard, reducer, inputs, adjoint)
-        self._add(run, turn, self._inputs.sender, grads.sender)
-        grads = dataclasses.replace(grads, sender=[])
-        for other in exchange.visits(turn):
-            visit, answers = feed.take(), []
-            tables = self._tables(run, visit, inputs.sender)
-            for hands_on, move in _with_rest(visit.moves):
-                remote = dataclasses.replace(inputs, sender=tables)
-                arguments = (grads, shard, reducer, remote, adjoint, *move, answers)
-                reads_on = hands_on and self._plan[1]
-                grads, answers, handed, token = call(
-                    self._programs.pull_column, *arguments, donates=True, hands_on=reads_on
-                )
-                tables = handed if reads_on else tables
-                run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
-            rows = exchange.answered(other, turn)
-            self._add_rows(run, other, self._inputs.sender, rows, answers)
-        self._add(run, turn, self._inputs.receiver, grads.receiver)
-        self._add(run, turn, self._inputs.edge, grads.edge)
-        self._add(run, turn, self._inputs.params, grads.params)
+        return count_winners(reduce, self._call.message, own.inputs, results)
 
     def loads_of_row(self, run: Run, turn: int) -> Loads:
         """See `pull_row`."""
         yield lambda: (
-            *self._arguments(run, turn, self._used["pull"]),
-            run.devices.send(self._stored_adjoint(run, turn)),
+            self._load_own(run, turn, "pull"),
+            run.devices.send(run.load((ADJOINT, self), turn)),
         )
-        for other in self.graph.parts.receivers.visits(turn):
-            yield functools.partial(self._received, run, turn, other)
+        yield from self._loads(run, turn, "rows", ())
 
     @property
     def is_pulled_alone(self) -> bool:
@@ -396,58 +356,54 @@ class AggregationOverParts:
 
     def pull_row(self, run: Run, turn: int, feed: Feed) -> list[tuple[int, Any]]:
         """In rows: the gradients of parts' operands as senders; adds those of receivers."""
-        call, exchange = run.devices.call, self.graph.parts.receivers
-        shard, reducer, inputs, adjoint = feed.take()
-        grads = call(self._programs.pull_own, shard, reducer, inputs, adjoint)
-        self._add(run, turn, self._inputs.receiver, grads.receiver)
-        grads = dataclasses.replace(grads, receiver=[])
-        for other in exchange.visits(turn):
-            visit, answers = feed.take(), []
-            tables = self._tables(run, visit, (inputs.receiver, adjoint))
-            for hands_on, move in _with_rest(visit.moves):
-                receiver, there = tables
-                remote = dataclasses.replace(inputs, receiver=receiver)
-                arguments = (grads, shard, reducer, remote, there, *move, answers)
-                grads, answers, tables, token = call(
-                    self._programs.pull_row, *arguments, donates=True, hands_on=hands_on
-                )
-                run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
-            if self.wanted.receiver:
-                rows = exchange.answered(other, turn)
-                self._add_rows(run, other, self._inputs.receiver, rows, answers)
-        self._add(run, turn, self._inputs.params, grads.params)
-        found = self._floating(self._inputs.sender, grads.sender)
-        return [(n, self._cast(run, place, gradient)) for place, n, gradient in found]
+        own, adjoint = feed.take()
+        return self._pull(run, turn, feed, own, adjoint)
 
-    def _cast(self, run: Run, place: int, gradient: Any) -> Any:
-        dtype = self._types[place].dtype
-        if gradient.dtype == dtype:
-            return gradient
-        return run.devices.call(_as_type, gradient, dtype=dtype)
+    def _pull(
+        self, run: Run, turn: int, feed: Feed, own: Own, adjoint: Pytree
+    ) -> list[tuple[int, Any]]:
+        """The gradients of rows that stay on the devices; adds those of rows that come."""
+        grads = run.devices.call(self._programs.pull_own, own, adjoint)
+        self._add(run, turn, grads, self._far)
+        grads, visits = dataclasses.replace(grads, **{self._far: []}), iter(feed.take, None)
+        grads = self._take(run, turn, self._programs, self.order, own, adjoint, grads, visits)
+        self._add(run, turn, grads, "edge", "params")
+        near = "sender" if self._far == "receiver" else "receiver"
+        return list(self._gradients(run, near, grads))
 
-    def _floating(self, places: Pytree, gradients: list[Any]) -> Iterator[tuple[int, int, Any]]:
-        """Place, number and gradient of the active operands among some places."""
-        found = [i for i in jax.tree.leaves(places) if is_floating(self._types[i])]
+    def _add(self, run: Run, turn: int, grads: Inputs, *names: str) -> None:
+        for name in names:
+            for number, gradient in self._gradients(run, name, grads):
+                run.add(number, turn, gradient)
+
+    def _floating(
+        self, of: str, gradients: list[Any]
+    ) -> Iterator[tuple[jax.ShapeDtypeStruct, int, Any]]:
+        """Type, number and gradient of the active operands among some inputs."""
+        places = jax.tree.leaves(getattr(self._inputs, of))
+        found = [i for i in places if is_floating(self._types[i])]
         for place, gradient in zip(found, gradients, strict=bool(gradients)):
             operand = self._operands[place]
             if isinstance(operand, int) and operand in self._active:
-                yield place, operand, gradient
+                yield self._types[place], operand, gradient
 
-    def _add(self, run: Run, turn: int, places: Pytree, gradients: list[Any]) -> None:
-        for place, number, gradient in self._floating(places, gradients):
-            run.add(number, turn, self._cast(run, place, gradient))
+    def _gradients(self, run: Run, of: str, grads: Inputs) -> Iterator[tuple[int, Any]]:
+        """Number and gradient of the active operands among some inputs, of their type."""
+        for aval, number, gradient in self._floating(of, getattr(grads, of)):
+            if gradient.dtype != aval.dtype:
+                gradient = run.devices.call(_as_type, gradient, dtype=aval.dtype)
+            yield number, gradient
 
     def _add_rows(
-        self, run: Run, turn: int, places: Pytree, rows: list[np.ndarray] | None, answers: list[Any]
+        self, run: Run, turn: int, rows: list[np.ndarray] | None, answers: list[Any]
     ) -> None:
         """Adds the gradient of tables; `rows` of each part of a turn, None: all."""
-        for place, number, gradient in self._floating(places, answers):
+        for aval, number, gradient in self._floating(self._far, answers):
             if rows is None or number in self._own:
                 run.add(number, turn, gradient, rows)
                 continue
             room = gradient.array.shape[0] // self.graph.mesh.size
             numbers = Waiting(tuple(padded(rows[at], room) for at in self.graph.parts.local))
-            aval = self._types[place]
             total = run.devices.call(
                 _at_rows, gradient, run.devices.send(numbers), shape=aval.shape, dtype=aval.dtype
             )
@@ -472,9 +428,9 @@ def _packed(run: Run, rows: list[np.ndarray], room: int, value: Any) -> Waiting:
     )
 
 
-def _with_rest(moves: Sequence[Any]) -> Iterator[tuple[bool, Any]]:
-    """Each move, after whether another follows."""
-    return ((at + 1 < len(moves), move) for at, move in enumerate(moves))
+def _of_tables(way: str, own: Own, adjoint: Pytree) -> Pytree:
+    """The own arrays of which other parts read rows."""
+    return (own.inputs.receiver, adjoint) if way == "rows" else own.inputs.sender
 
 
 def _winners(message: MessageFn, kept: Pytree, outputs: Pytree) -> Pytree:

@@ -15,7 +15,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxgraph.parallel.streaming.flat_program import FlatProgram, Operand, Step, needed_steps
+from jaxgraph.ops.core.closures import evaluate
+from jaxgraph.parallel.streaming.flat_program import FlatProgram, Operand, Step
 
 _NAMES = (
     "abs add and broadcast_in_dim clamp concatenate convert_element_type copy custom_jvp_call "
@@ -46,7 +47,7 @@ class Piece:
         """Computes what it writes from what it reads."""
         env = constants | dict(zip(self.reads, values, strict=True))
         for step in self.steps:
-            results = step.apply([_value(env, each) for each in step.operands])
+            results = evaluate(step.equation, [_value(env, each) for each in step.operands])
             env |= dict(zip(step.results, results, strict=True))
         return [jnp.asarray(env[each]) for each in self.writes]
 
@@ -85,7 +86,6 @@ class StagedProgram:
       graph_values: numbers of the arguments that are arrays of a part.
       own: numbers of all values that parts have one each of.
       active: numbers of the values that depend on the arguments that are differentiated.
-      last_use: for each own value, the last stage whose own steps or aggregations read it.
     """
 
     program: FlatProgram
@@ -93,7 +93,6 @@ class StagedProgram:
     graph_values: frozenset[int]
     own: frozenset[int]
     active: frozenset[int]
-    last_use: dict[int, int]
 
 
 def staged(
@@ -109,7 +108,7 @@ class _Cut:
         self, program: FlatProgram, graph_values: frozenset[int], differentiated: frozenset[int]
     ) -> None:
         self.program, self.graph_values = program, graph_values
-        self.steps = needed_steps(program)
+        self.steps = program.steps
         self.maker = {number: step for step in self.steps for number in step.results}
         self.level = dict.fromkeys((*program.arguments, *program.constants), 0)
         self.own, self.active = set(graph_values), set(differentiated)
@@ -143,7 +142,6 @@ class _Cut:
         # What aggregations read is stored in any case.
         sent = {n for s in barriers if s.is_aggregation for n in s.reads if n in self.own}
         stored: set[int] = sent - self.graph_values
-        last_use: dict[int, int] = {}
         returned = {each for each in self.program.outputs if isinstance(each, int)}
         shared = returned - self.own
         own_pieces: list[Piece] = []
@@ -154,12 +152,9 @@ class _Cut:
             wanted = self._made_here(level, stored | read_here | returned)
             at_hand = {each for each in stored if self.level[each] < level}
             piece = self._own_piece(level, wanted, at_hand | read_here)
-            read_here |= {each for each in piece.reads if each in self.own}
-            crossing = {each for each in read_here if each not in self.graph_values}
-            stored |= {each for each in crossing if self.level[each] < level}
-            for each in crossing:
-                last_use.setdefault(each, level)
-            shared |= {each for each in piece.reads if each not in self.own}
+            read_here |= self.own.intersection(piece.reads)
+            stored |= {n for n in read_here - self.graph_values if self.level[n] < level}
+            shared |= set(piece.reads) - self.own
             own_pieces.append(piece)
         own_pieces.reverse()
         shared_pieces = self._shared_pieces(shared)
@@ -178,7 +173,6 @@ class _Cut:
             self.graph_values,
             frozenset(self.own),
             frozenset(self.active),
-            last_use,
         )
 
     def _made_here(self, level: int, numbers: set[int]) -> set[int]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+from jax import lax
 from jax.extend import core
 
-from jaxgraph.ops.core.closures import CALLS, evaluate
+from jaxgraph.ops.core.closures import CALLS, evaluate, evaluate_all
 from jaxgraph.parallel.streaming.part import messages_barrier, sum_barrier
 
 Operand = int | core.Literal
@@ -33,18 +33,19 @@ class Step:
     """One equation.
 
     Attributes:
-      name: its primitive.
+      equation: it.
       operands: what it reads.
       results: the numbers of its results.
-      apply: computes the results from the operands; of a barrier it is not called.
-      params: of the equation.
     """
 
-    name: str
+    equation: Any
     operands: tuple[Operand, ...]
     results: tuple[int, ...]
-    apply: Callable[[list[Any]], list[Any]]
-    params: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its primitive."""
+        return self.equation.primitive.name
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -54,17 +55,17 @@ class Step:
     @property
     def is_aggregation(self) -> bool:
         """True for messages that are reduced over all parts."""
-        return self.name == messages_barrier.name
+        return self.equation.primitive is messages_barrier
 
     @property
     def is_sum(self) -> bool:
         """True for a sum over all parts."""
-        return self.name == sum_barrier.name
+        return self.equation.primitive is sum_barrier
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FlatProgram:
-    """The steps of a function.
+    """The steps of a function that its outputs depend on.
 
     Attributes:
       arguments: the numbers of its arguments.
@@ -82,165 +83,92 @@ class FlatProgram:
 
 
 def flattened(closed: Any) -> FlatProgram:
-    """Inlines the calls of a traced function."""
-    numbering = _Numbering()
-    constants = {
-        numbering.new(v): c for v, c in zip(closed.jaxpr.constvars, closed.consts, strict=True)
-    }
-    numbering.constants |= constants
-    arguments = tuple(numbering.new(v) for v in closed.jaxpr.invars)
-    numbering.flatten(closed.jaxpr)
-    outputs = tuple(numbering.operand(v) for v in closed.jaxpr.outvars)
-    return FlatProgram(
-        arguments, numbering.constants, tuple(numbering.steps), outputs, numbering.types
-    )
+    """Inlines the calls of a traced function, by tracing its evaluation."""
+    types = [variable.aval for variable in closed.jaxpr.invars]
+    flat = jax.make_jaxpr(functools.partial(_results, closed.jaxpr, closed.consts))(*types)
+    jaxpr, numbers = flat.jaxpr, dict[Any, int]()
+    for variable in (*jaxpr.constvars, *jaxpr.invars):
+        numbers[variable] = len(numbers)
+    for variable in (each for equation in jaxpr.eqns for each in equation.outvars):
+        numbers[variable] = len(numbers)
 
+    def of(variables: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(v if isinstance(v, core.Literal) else numbers[v] for v in variables)
 
-def needed_steps(program: FlatProgram) -> list[Step]:
-    """The steps that the outputs depend on, in order."""
-    needed = {each for each in program.outputs if isinstance(each, int)}
-    steps = []
-    for step in reversed(program.steps):
+    outputs, steps = of(jaxpr.outvars), list[Step]()
+    needed = {each for each in outputs if isinstance(each, int)}
+    for equation in reversed(jaxpr.eqns):
+        step = Step(equation, of(equation.invars), of(equation.outvars))
         if needed.intersection(step.results):
             steps.append(step)
             needed |= set(step.reads)
-    return steps[::-1]
+    constants = dict(zip(of(jaxpr.constvars), flat.consts, strict=True))
+    avals = {number: variable.aval for variable, number in numbers.items()}
+    return FlatProgram(of(jaxpr.invars), constants, tuple(steps[::-1]), outputs, avals)
 
 
-def used_arguments(closed: Any) -> frozenset[int]:
-    """The places of the arguments that the outputs of a traced function depend on."""
-    program = flattened(closed)
-    used = {each for each in program.outputs if isinstance(each, int)}
-    used |= {number for step in needed_steps(program) for number in step.reads}
-    return frozenset(i for i, number in enumerate(program.arguments) if number in used)
+def _results(jaxpr: Any, consts: Sequence[Any], *arguments: Any) -> list[Any]:
+    return evaluate_all(jaxpr, consts, arguments, _evaluate)
 
 
-class _Numbering:
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.constants: dict[int, Any] = {}
-        self.types: dict[int, Any] = {}
-        self._numbers: dict[Any, Operand] = {}
-
-    def new(self, variable: Any) -> int:
-        """The number of a new variable."""
-        number = self._of_type(variable.aval)
-        self._numbers[variable] = number
-        return number
-
-    def _of_type(self, aval: Any) -> int:
-        number = len(self.types)
-        self.types[number] = aval
-        return number
-
-    def operand(self, variable: Any) -> Operand:
-        """The number of a variable, or a literal."""
-        return variable if isinstance(variable, core.Literal) else self._numbers[variable]
-
-    def flatten(self, jaxpr: Any) -> None:
-        """Appends the steps of a jaxpr whose inputs have numbers."""
-        for equation in jaxpr.eqns:
-            name = equation.primitive.name
-            if equation.effects:
-                raise ValueError(
-                    f"{name} has an effect beside its results, and mode='stream' runs the function "
-                    "in pieces, once for each part and again in the backward; leave it out "
-                    "(jax.debug.print, jax.debug.callback), or shard the graph in mode 'sar'"
-                )
-            operands = [self.operand(variable) for variable in equation.invars]
-            if name in CALLS or _has_barrier(equation):
-                results = self._inlined(equation, operands)
-                self._numbers |= dict(zip(equation.outvars, results, strict=True))
-                continue
-            numbers = tuple(self.new(variable) for variable in equation.outvars)
-            apply = functools.partial(evaluate, equation)
-            self.steps.append(Step(name, tuple(operands), numbers, apply, equation.params))
-
-    def _inlined(self, equation: Any, operands: list[Operand]) -> list[Operand]:
-        name = equation.primitive.name
-        if name in _OWN_DERIVATIVE and not _is_of_the_library(equation):
-            raise ValueError(
-                f"a function with a derivative of its own ({name}) holds an aggregation or a sum "
-                "over all nodes, and mode='stream' differentiates it step by step; leave the "
-                "aggregation out of the function, or shard the graph in mode 'sar'"
-            )
-        if name in _INLINED:
-            return self._called(equation.params[_INLINED[name]], operands)
-        if name == "scan":
-            return self._unrolled(equation, operands)
-        where = {"while": "a loop whose length is data (jax.lax.while_loop)"}
+def _evaluate(equation: Any, values: list[Any]) -> list[Any]:
+    """Evaluates an equation; one that holds a barrier, step by step."""
+    name = equation.primitive.name
+    if equation.effects:
         raise ValueError(
-            "mode='stream' runs aggregations and sums over all nodes from the host, and one stands "
-            f"in {where.get(name, name)}; write a loop of fixed length (a Python loop, "
-            "jax.lax.scan, jax.lax.fori_loop with fixed bounds), or shard the graph in mode 'sar'"
+            f"{name} has an effect beside its results, and mode='stream' runs the function in "
+            "pieces, once for each part and again in the backward; leave it out (jax.debug.print, "
+            "jax.debug.callback), or shard the graph in mode 'sar'"
         )
+    if name not in CALLS and not _has_barrier(equation):
+        return evaluate(equation, values)
+    if name in _OWN_DERIVATIVE and not _is_of_the_library(equation):
+        raise ValueError(
+            f"a function with a derivative of its own ({name}) holds an aggregation or a sum "
+            "over all nodes, and mode='stream' differentiates it step by step; leave the "
+            "aggregation out of the function, or shard the graph in mode 'sar'"
+        )
+    if name in _INLINED:
+        return _results(*_program(equation.params[_INLINED[name]]), *values)
+    if name == "scan":
+        return _unrolled(equation, values)
+    where = {"while": "a loop whose length is data (jax.lax.while_loop)"}
+    raise ValueError(
+        "mode='stream' runs aggregations and sums over all nodes from the host, and one stands "
+        f"in {where.get(name, name)}; write a loop of fixed length (a Python loop, "
+        "jax.lax.scan, jax.lax.fori_loop with fixed bounds), or shard the graph in mode 'sar'"
+    )
 
-    def _called(self, inner: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """The results of a program; calls of one function share it, and number it anew."""
-        is_closed = isinstance(inner, core.ClosedJaxpr)
-        jaxpr, consts = (inner.jaxpr, inner.consts) if is_closed else (inner, ())
-        outside = dict(self._numbers)
-        for variable, value in zip(jaxpr.constvars, consts, strict=True):
-            self.constants[self.new(variable)] = value
-        self._numbers |= dict(zip(jaxpr.invars, operands, strict=True))
-        self.flatten(jaxpr)
-        results = [self.operand(variable) for variable in jaxpr.outvars]
-        self._numbers = outside
-        return results
 
-    def _unrolled(self, equation: Any, operands: list[Operand]) -> list[Operand]:
-        params, body = equation.params, equation.params["jaxpr"]
-        length = params["length"]
-        # What is scanned or stacked has one axis more outside of the loop than in it.
-        jaxpr = body.jaxpr if isinstance(body, core.ClosedJaxpr) else body
-        scanned = _deeper(equation.invars, jaxpr.invars)
-        carried = len(equation.outvars) - _deeper(equation.outvars, jaxpr.outvars)
-        consts = len(operands) - scanned - carried
-        if length > MOST_ROUNDS:
-            raise ValueError(
-                f"a loop of {length} rounds aggregates in each; mode='stream' runs at most "
-                f"{MOST_ROUNDS}, each as a pass over the parts. Shard the graph in mode 'sar'"
-            )
-        fixed, carry = operands[:consts], operands[consts : consts + carried]
-        entire = operands[consts + carried :]
-        rounds: dict[int, list[Operand]] = {}
-        for index in reversed(range(length)) if params["reverse"] else range(length):
-            entries = [self._entry(each, index) for each in entire]
-            results = self._called(body, [*fixed, *carry, *entries])
-            carry, rounds[index] = results[:carried], results[carried:]
-        stacked = [
-            self._stacked([rounds[index][i] for index in range(length)], variable.aval)
-            for i, variable in enumerate(equation.outvars[carried:])
-        ]
-        return [*carry, *stacked]
+def _program(inner: Any) -> tuple[Any, Sequence[Any]]:
+    """A program inside of an equation, and its constants."""
+    return (inner.jaxpr, inner.consts) if isinstance(inner, core.ClosedJaxpr) else (inner, ())
 
-    def _entry(self, operand: Operand, index: int) -> int:
-        """The value of one round of a scanned operand."""
-        aval = self.types[operand] if isinstance(operand, int) else operand.aval
-        (number,) = jax.make_jaxpr(lambda values: values[index])(aval).out_avals
-        result = self._of_type(number)
-        apply = functools.partial(_taken, index)
-        self.steps.append(Step("take_entry", (operand,), (result,), apply))
-        return result
 
-    def _stacked(self, operands: list[Operand], aval: Any) -> int:
-        result = self._of_type(aval)
-        self.steps.append(Step("stack", tuple(operands), (result,), _stack))
-        return result
+def _unrolled(equation: Any, values: list[Any]) -> list[Any]:
+    length, (body, closed) = equation.params["length"], _program(equation.params["jaxpr"])
+    if length > MOST_ROUNDS:
+        raise ValueError(
+            f"a loop of {length} rounds aggregates in each; mode='stream' runs at most "
+            f"{MOST_ROUNDS}, each as a pass over the parts. Shard the graph in mode 'sar'"
+        )
+    # What is scanned or stacked has one axis more outside of the loop than in it.
+    carried = len(equation.outvars) - _deeper(equation.outvars, body.outvars)
+    scanned = len(values) - _deeper(equation.invars, body.invars)
+    consts, carry = values[: scanned - carried], values[scanned - carried : scanned]
+    rounds: dict[int, list[Any]] = {}
+    for index in range(length)[:: -1 if equation.params["reverse"] else 1]:
+        entries = [lax.index_in_dim(each, index, keepdims=False) for each in values[scanned:]]
+        results = _results(body, closed, *consts, *carry, *entries)
+        carry, rounds[index] = results[:carried], results[carried:]
+    in_order = [[lax.expand_dims(each, [0]) for each in rounds[index]] for index in range(length)]
+    return [*carry, *(lax.concatenate(each, 0) for each in zip(*in_order, strict=True))]
 
 
 def _deeper(outer: Sequence[Any], inner: Sequence[Any]) -> int:
     """The number of variables that have more axes outside of a loop than in it."""
     pairs = zip(outer, inner, strict=True)
     return sum(one.aval.ndim > other.aval.ndim for one, other in pairs)
-
-
-def _taken(index: int, values: list[Any]) -> list[Any]:
-    return [values[0][index]]
-
-
-def _stack(values: list[Any]) -> list[Any]:
-    return [jnp.stack([jnp.asarray(each) for each in values])]
 
 
 def _is_of_the_library(equation: Any) -> bool:

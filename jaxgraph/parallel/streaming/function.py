@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -61,7 +61,7 @@ class StreamedFunction:
         of_part = len(jax.tree.leaves(part))
         own, self.shared_arguments = program.arguments[:of_part], program.arguments[of_part:]
         # The number of the graph's nodes is the same for all parts.
-        self.leaf_of_nodes = at = _leaf_of_graph_nodes(part)
+        self.leaf_of_nodes = at = graph.parts.numbers.table().graph_nodes
         self.number_of_nodes = own[at]
         self.graph_leaves = {number: leaf for leaf, number in enumerate(own) if leaf != at}
         first = len(jax.tree.leaves(shared[0])) if differentiated else 0
@@ -71,7 +71,6 @@ class StreamedFunction:
         self.constants: Values = program.constants
         self._types = types_of(tuple(shared))
         self.executables = Executables(graph.mesh, graph.axis)
-        self._own_programs: dict[Any, Any] = {}
 
     def __call__(self, *shared: Pytree) -> Pytree:
         """The function's results; those with rows are [own parts, rows, ...] on the host."""
@@ -131,69 +130,58 @@ class StreamedFunction:
         steps = [step for stage in self.staged.stages for step in stage.aggregations]
         return {step: AggregationOverParts(step, self.staged, self.graph) for step in steps}
 
-    @functools.cached_property
-    def shared_programs(self) -> dict[Piece, Any]:
-        """`[reads] -> [writes]`, of the shared steps of each stage."""
-        return {stage.shared: self._shared(stage.shared) for stage in self.staged.stages}
-
     def before(self, level: int) -> list[AggregationOverParts]:
         """The aggregations whose results a stage reads."""
         if not level:
             return []
         return [self.aggregations[step] for step in self.staged.stages[level - 1].aggregations]
 
-    @functools.cached_property
-    def backward_programs(self) -> dict[Piece, Any]:
-        """`([reads], {write: gradient}) -> {read: gradient}`, of active values of each piece."""
-        return {piece: self._backward(piece) for piece in self._pieces()}
+    def reads(self, level: int) -> set[int]:
+        """The own values that are read while a stage runs, or is pulled back."""
+        stage, before = self.staged.stages[level], self.before(level)
+        found = {n for each in before if each.wanted.some for n in each.step.results}
+        for step in (*stage.aggregations, *(each.step for each in before)):
+            found |= set(step.reads)
+        return (found | set(stage.own.reads)) & (self.staged.own - self.staged.graph_values)
 
-    def _pieces(self) -> Iterator[Piece]:
-        for stage in self.staged.stages:
-            yield from (stage.shared, stage.own)
+    # Programs, each compiled for its options.
 
-    def _shared(self, piece: Piece) -> Any:
-        return lambda values: piece.run(values, self.constants)
+    def run_shared(self, values: list[Any], *, piece: Piece) -> list[Any]:
+        """What shared steps write."""
+        return piece.run(values, self.constants)
 
-    def own_program(self, level: int, keep: bool, returned: tuple[int, ...]) -> Any:
-        """`(folded, {read: value}) -> ({number: value}, [residuals])`, of a stage."""
-        key = level, keep, returned
-        if key not in self._own_programs:
-            self._own_programs[key] = self._forward(*key)
-        return self._own_programs[key]
+    def run_own(
+        self,
+        folded: list[Folded],
+        values: Values,
+        *,
+        level: int,
+        keep: bool,
+        returned: tuple[int, ...],
+    ) -> tuple[Values, list[Any]]:
+        """Some values that the own steps of a stage make, and residuals of those before it."""
+        piece, env, residuals = self.staged.stages[level].own, dict(values), []
+        for aggregation, each in zip(self.before(level), folded, strict=True):
+            results, kept = aggregation.finish(each)
+            env |= dict(zip(aggregation.step.results, results, strict=True))
+            residuals.append(kept if keep and aggregation.wanted.some else ())
+        written = piece.run([env[n] for n in piece.reads], self.constants)
+        env |= dict(zip(piece.writes, written, strict=True))
+        return {n: env[n] for n in returned}, residuals
 
-    def _forward(self, level: int, keep: bool, returned: tuple[int, ...]) -> Any:
-        before, piece = self.before(level), self.staged.stages[level].own
+    def pull(self, values: list[Any], gradients: Values, *, piece: Piece) -> Values:
+        """The gradients of the active values that a piece reads, from those that it writes."""
+        env = dict(zip(piece.reads, values, strict=True))
 
-        def run(folded: list[Folded], values: Values) -> tuple[Values, list[Any]]:
-            env, residuals = dict(values), []
-            for aggregation, each in zip(before, folded, strict=True):
-                results, kept = aggregation.finish(each)
-                env |= dict(zip(aggregation.step.results, results, strict=True))
-                residuals.append(kept if keep and aggregation.wanted.some else ())
-            written = piece.run([env[n] for n in piece.reads], self.constants)
-            env |= dict(zip(piece.writes, written, strict=True))
-            return {n: env[n] for n in returned}, residuals
+        def of_active(active: Values) -> Values:
+            given = env | active
+            written = piece.run([given[n] for n in piece.reads], self.constants)
+            found = dict(zip(piece.writes, written, strict=True))
+            return {n: found[n] for n in gradients}
 
-        return run
-
-    def _backward(self, piece: Piece) -> Any:
-        reads = [n for n in piece.reads if n in self.staged.active]
-
-        def run(values: list[Any], gradients: Values) -> Values:
-            env = dict(zip(piece.reads, values, strict=True))
-
-            def of_active(some: list[Any]) -> Values:
-                given = env | dict(zip(reads, some, strict=True))
-                written = piece.run([given[n] for n in piece.reads], self.constants)
-                found = dict(zip(piece.writes, written, strict=True))
-                return {n: found[n] for n in gradients}
-
-            _, pull = jax.vjp(of_active, [env[n] for n in reads])
-            found = zip(reads, pull(gradients)[0], strict=True)
-            own = self.staged.own
-            return {n: gradient if n in own else Summed(gradient) for n, gradient in found}
-
-        return run
+        _, pull = jax.vjp(of_active, {n: env[n] for n in piece.reads if n in self.staged.active})
+        found, own = pull(gradients)[0], self.staged.own
+        return {n: each if n in own else Summed(each) for n, each in found.items()}
 
 
 def _traced(
@@ -219,10 +207,3 @@ def _traced(
             "axis_index), and in mode 'stream' no mesh holds the parts; sum by shard.sum, or "
             "shard the graph in mode 'sar'"
         ) from error
-
-
-def _leaf_of_graph_nodes(part: Any) -> int:
-    """The place of the number of the graph's nodes among the leaves of a part."""
-    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(part)]
-    names = [jax.tree_util.keystr(path) for path in paths]
-    return next(at for at, name in enumerate(names) if name.endswith(".graph_nodes"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import time
 from collections import OrderedDict
@@ -22,6 +21,7 @@ from jaxgraph.parallel.sharded_graph import AbstractSource, ShardedGraph, check_
 from jaxgraph.parallel.streaming.exchange import Exchange, Listed
 from jaxgraph.parallel.streaming.feeding import Threads
 from jaxgraph.parallel.streaming.part import StreamedPart
+from jaxgraph.parallel.streaming.programs import types_of
 from jaxgraph.parallel.streaming.store import FileStore, MemoryStore
 from jaxgraph.parallel.streaming.transfer_time import share_of_whole
 from pallas_kernels.pytrees import pytree
@@ -52,14 +52,6 @@ class Pipeline:
     whole_from: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Outline:
-    """The structure of a part, and the shape and type of each of its leaves."""
-
-    leaves: tuple[tuple[tuple[int, ...], Any], ...]
-    structure: Any
-
-
 @pytree
 class PartOnDevice:
     """The arrays of a part that a program uses.
@@ -67,21 +59,21 @@ class PartOnDevice:
     Attributes:
       arrays: some leaves of the part.
       places: their numbers.
-      outline: of the part.
+      host: the parts of the graph.
     """
 
     arrays: tuple[jax.Array, ...]
     places: tuple[int, ...] = dataclasses.field(metadata={"static": True})
-    outline: Outline = dataclasses.field(metadata={"static": True})
+    host: HostParts = dataclasses.field(metadata={"static": True})
 
     def part(self) -> StreamedPart:
         """The part, in the program; leaves that it does not use are zeros."""
         known = dict(zip(self.places, self.arrays, strict=True))
-        leaves = [
-            known[i] if i in known else jnp.zeros(*leaf)
-            for i, leaf in enumerate(self.outline.leaves)
-        ]
-        return self.outline.structure.unflatten(leaves)
+        leaves, structure = jax.tree.flatten(self.host.like)
+        return structure.unflatten(
+            known[i] if i in known else jnp.zeros(leaf.shape, leaf.dtype)
+            for i, leaf in enumerate(leaves)
+        )
 
 
 @dataclasses.dataclass
@@ -136,12 +128,6 @@ class HostParts:
     threads: Threads = dataclasses.field(default_factory=Threads)
     _cache: OrderedDict[Any, Any] = dataclasses.field(default_factory=OrderedDict)
 
-    @functools.cached_property
-    def outline(self) -> Outline:
-        """The structure and the shapes of a part."""
-        leaves, structure = jax.tree.flatten(self.like)
-        return Outline(tuple((leaf.shape, leaf.dtype) for leaf in leaves), structure)
-
     @property
     def turns(self) -> range:
         """The turns: turn t has the parts t D ... (t + 1) D - 1 of D devices."""
@@ -156,17 +142,21 @@ class HostParts:
         """The parts of a turn whose devices are of this process."""
         return [turn * self.devices + number for number in self.local]
 
+    @property
+    def numbers(self) -> Any:
+        """A part of the numbers of its leaves."""
+        leaves, structure = jax.tree.flatten(self.like)
+        return structure.unflatten(range(len(leaves)))
+
     def leaf(self, number: int, index: int) -> np.ndarray:
         """One array of a part."""
         return self.store.get(self.keys[number], index)
 
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
         """Ids of this process's nodes, int64 [nodes], and where they are among its parts' rows."""
-        structure, places = jax.tree.structure(self.like), range(len(jax.tree.leaves(self.like)))
-        numbered = structure.unflatten(places)
         found = [
             np.stack([self.leaf(number, part) for part in self.own]).reshape(-1)
-            for number in (numbered.node_ids, numbered.node_mask)
+            for number in (self.numbers.node_ids, self.numbers.node_mask)
         ]
         (rows,) = np.nonzero(found[1])
         return found[0][rows].astype(np.int64), rows
@@ -251,30 +241,15 @@ def streamed_graph(
     mesh: Mesh,
     *,
     folder: str | os.PathLike[str] | None = None,
+    outlined: bool = False,
     implementation: str | None = None,
     node_dtype: Any = None,
     pipeline: Pipeline | None = None,
 ) -> StreamedGraph:
-    """Makes the parts of a source ready to be streamed."""
-    store = MemoryStore() if folder is None else FileStore(folder)
-    options = {"implementation": implementation, "node_dtype": node_dtype, "pipeline": pipeline}
-    return _made(source, mesh, store, **options)
+    """Makes the parts of a source ready to be streamed.
 
-
-def outlined_graph(source: PartSource, mesh: Mesh, **options: Any) -> StreamedGraph:
-    """A streamed graph of shapes, which can be rehearsed and not run."""
-    return _made(source, mesh, None, **options)
-
-
-def _made(
-    source: PartSource,
-    mesh: Mesh,
-    store: MemoryStore | None,
-    *,
-    implementation: str | None = None,
-    node_dtype: Any = None,
-    pipeline: Pipeline | None = None,
-) -> StreamedGraph:
+    Outlined, they are shapes, which can be rehearsed and not run.
+    """
     _check(source)
     started = time.perf_counter()
     check_devices(mesh, source.manifest.num_parts)
@@ -286,7 +261,8 @@ def _made(
         node_dtype=node_dtype,
     )
     manifest = abstract.shards.manifest
-    devices, local = mesh.size, _local_devices(mesh, everywhere=store is None)
+    store = MemoryStore() if folder is None else FileStore(folder)
+    devices, local = mesh.size, _local_devices(mesh, everywhere=outlined)
     pipeline = pipeline or Pipeline()
     whole_from = pipeline.whole_from
     whole_from = share_of_whole(mesh) if whole_from is None else whole_from
@@ -295,11 +271,11 @@ def _made(
     own = [p for p in range(manifest.num_parts) if p % devices in local]
     like, listed = None, {"send": {}, "receive": {}}
     for index in own:
-        part = _part(source, abstract, index, count, outlined=store is None)
-        if store is not None:
+        part = _part(source, abstract, index, count, outlined=outlined)
+        if not outlined:
             for number, leaf in enumerate(jax.tree.leaves(part)):
                 store.put(number, index, np.asarray(leaf))
-        like = jax.tree.map(_shape, part)
+        like = types_of(part)
         relation = part.relation()
         for name, table in (("send", relation.exchange.send), ("receive", relation.arrays.reach)):
             if table is not None:
@@ -312,9 +288,8 @@ def _made(
             ("receive", -1, manifest.reach_rows),
         )
     )
-    held = MemoryStore() if store is None else store
     keys = tuple(range(len(jax.tree.leaves(like))))
-    host = HostParts(held, keys, like, senders, receivers, devices, local, pipeline)
+    host = HostParts(store, keys, like, senders, receivers, devices, local, pipeline)
     seconds = time.perf_counter() - started
     return StreamedGraph(abstract.shards, mesh, abstract.counts, seconds, host)
 
@@ -329,7 +304,7 @@ def _part(
     if outlined:
         listed = tuple(each for each in manifest.shapes if each[0] in _EXCHANGED)
         exchanged = dataclasses.replace(manifest, shapes=listed)
-        arrays = {name: _empty(shape, dtype) for name, (shape, dtype) in shapes.items()}
+        arrays = {name: empty(shape, dtype) for name, (shape, dtype) in shapes.items()}
         arrays |= listed_part(source, exchanged, index, shapes)
     else:
         arrays = placed_part(source, manifest, index, chosen)
@@ -367,14 +342,6 @@ def _check(source: PartSource) -> None:
         )
 
 
-def nothing(leaf: Any) -> np.ndarray:
-    """An array of a shape and type, without memory, for programs that do not read it."""
-    return _empty(leaf.shape, leaf.dtype)
-
-
-def _empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array without memory, for programs that do not read it."""
     return np.broadcast_to(np.zeros((), dtype), shape)
-
-
-def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(np.shape(leaf), np.asarray(leaf).dtype)

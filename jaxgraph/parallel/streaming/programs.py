@@ -9,10 +9,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from jaxgraph.parallel.streaming.flat_program import used_arguments
+from jaxgraph.ops.core.message_programs import needed_inputs
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
@@ -202,16 +201,9 @@ class Executables:
     def used(self, program: Callable[..., Pytree], types: tuple[Any, ...]) -> frozenset[int]:
         """The leaves of the arguments that the results of a program depend on."""
         spread = jax.tree.map(lambda leaf: spread_type(leaf, self.mesh.size), types)
-        closed = jax.make_jaxpr(self._over_devices(program))(*spread)
-        if self.mesh.size == 1:
-            return used_arguments(closed)
-        # What a program does may depend on the mesh around it.
-        (inner,) = (each for each in closed.eqns if each.primitive.name == "shard_map")
-        jaxpr = inner.params["jaxpr"]
-        jaxpr = jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else core.ClosedJaxpr(jaxpr, ())
-        places = {variable: at for at, variable in enumerate(closed.jaxpr.invars)}
-        used = (inner.invars[at] for at in used_arguments(jaxpr))
-        return frozenset(places[variable] for variable in used if variable in places)
+        jaxpr = jax.make_jaxpr(self._over_devices(program))(*spread).jaxpr
+        needed = needed_inputs(jaxpr)
+        return frozenset(at for at, each in enumerate(jaxpr.invars) if each in needed)
 
     def _on_device(self, value: Any) -> Any:
         """The value that a device sees."""

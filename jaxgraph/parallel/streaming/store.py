@@ -23,10 +23,10 @@ class MemoryStore:
     """Arrays by key and part in memory; those of one key have one shape and type."""
 
     def __init__(self) -> None:
-        self._arrays: dict[tuple[Hashable, int], np.ndarray] = {}
+        self._arrays: dict[tuple[Hashable, int], Any] = {}
         self._lock = threading.Lock()
 
-    def put(self, key: Hashable, part: int, values: np.ndarray) -> None:
+    def put(self, key: Hashable, part: int, values: Any) -> None:
         """Holds an array, in place of an earlier one."""
         self._arrays[key, part] = values
 
@@ -135,8 +135,6 @@ class FileStore(MemoryStore):
     Args:
       folder: where the files are.
     """
-
-    _arrays: dict[tuple[Hashable, int], Any]
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()

@@ -98,13 +98,21 @@ def _shared_senders(shard: Any, x: Any, first: Any, last: Any) -> Any:
     return jg.parallel.propagate(shard, message, same, jnp.tanh(x @ first)) @ last
 
 
+def _passed_by(shard: Any, x: Any, first: Any, last: Any) -> Any:
+    """What is aggregated first is read in every stage after it."""
+    y = jg.parallel.propagate(shard, lambda s, r, e: s, jnp.tanh(x @ first))
+    z = jg.parallel.propagate(shard, lambda s, r, e: s * jnp.sin(r), jnp.tanh(y), y)
+    return (jg.parallel.propagate(shard, lambda s, r, e: s, y * z) + y) @ last
+
+
 def _all_alike(shard: Any, x: Any, first: Any, last: Any) -> Any:
     return jnp.broadcast_to(last[0], (shard.num_rows, NUM_CLASSES))
 
 
 @pytest.mark.expensive
 @pytest.mark.parametrize(
-    "function", [_summed_twice, _complex, _half_used, _shared_senders, _all_alike]
+    "function",
+    [_summed_twice, _complex, _half_used, _shared_senders, _passed_by, _all_alike],
 )
 def test_functions_of_a_shard(function: Any, tmp_path: Path) -> None:
     check_model(Called(function), streamed(3, tmp_path), shard(crooked_graph(), None, make_mesh(1)))
