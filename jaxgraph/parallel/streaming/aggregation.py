@@ -148,7 +148,9 @@ class AggregationOverParts:
         """What some programs read of the parts of a turn."""
         used = tuple(sorted({leaf for name in programs for leaf in self._used[name]}))
         operands = self._values(run, (self._reducer, self._inputs), turn)
-        return Own(run.part_on_device(turn, used), *run.devices.send(operands))
+        arrays = tuple(run.devices.send([run.devices.leaf(leaf, turn) for leaf in used]))
+        held = PartOnDevice(arrays, used, self.graph.parts)
+        return Own(held, *run.devices.send(operands))
 
     @functools.cached_property
     def _used(self) -> dict[str, frozenset[int]]:

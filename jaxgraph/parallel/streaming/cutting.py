@@ -76,50 +76,35 @@ class Stage:
     sums: tuple[Step, ...]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class StagedProgram:
-    """A function of a shard in stages.
+    """A function of a shard, cut at its barriers.
 
     Attributes:
-      program: its steps.
       stages: in order.
-      graph_values: numbers of the arguments that are arrays of a part.
       own: numbers of all values that parts have one each of.
       active: numbers of the values that depend on the arguments that are differentiated.
+
+    Args:
+      program: its steps.
+      graph_values: numbers of the arguments that are arrays of a part.
+      differentiated: numbers of arguments.
     """
 
-    program: FlatProgram
-    stages: tuple[Stage, ...]
-    graph_values: frozenset[int]
-    own: frozenset[int]
-    active: frozenset[int]
-
-
-def staged(
-    program: FlatProgram, graph_values: Iterable[int], differentiated: Iterable[int]
-) -> StagedProgram:
-    """Cuts a program at its barriers."""
-    cut = _Cut(program, frozenset(graph_values), frozenset(differentiated))
-    return cut.result()
-
-
-class _Cut:
     def __init__(
-        self, program: FlatProgram, graph_values: frozenset[int], differentiated: frozenset[int]
+        self, program: FlatProgram, graph_values: Iterable[int], differentiated: Iterable[int]
     ) -> None:
-        self.program, self.graph_values = program, graph_values
-        self.steps = program.steps
-        self.maker = {number: step for step in self.steps for number in step.results}
-        self.level = dict.fromkeys((*program.arguments, *program.constants), 0)
-        self.own, self.active = set(graph_values), set(differentiated)
-        for step in self.steps:
+        self.program, self.graph_values = program, frozenset(graph_values)
+        self.own, self.active = set(self.graph_values), set(differentiated)
+        self._maker = {number: step for step in program.steps for number in step.results}
+        self._level = dict.fromkeys((*program.arguments, *program.constants), 0)
+        for step in program.steps:
             self._place(step)
-        self.last = max(self.level.values(), default=0)
+        self.stages = self._stages()
 
     def _place(self, step: Step) -> None:
         is_barrier = step.is_aggregation or step.is_sum
-        level = max((self.level[each] for each in step.reads), default=0)
-        self.level |= dict.fromkeys(step.results, level + is_barrier)
+        level = max((self._level[each] for each in step.reads), default=0)
+        self._level |= dict.fromkeys(step.results, level + is_barrier)
         is_own = any(each in self.own for each in step.reads)
         if step.is_sum and not is_own:
             raise ValueError(
@@ -134,54 +119,43 @@ class _Cut:
     def _is_differentiable(self, number: int) -> bool:
         return jnp.issubdtype(self.program.types[number].dtype, jnp.inexact)
 
-    def result(self) -> StagedProgram:
-        barriers = [step for step in self.steps if step.is_aggregation or step.is_sum]
-        by_level: list[list[Step]] = [[] for _ in range(self.last + 1)]
-        for step in barriers:
-            by_level[self.level[step.results[0]] - 1].append(step)
+    def _stages(self) -> list[Stage]:
+        levels = range(max(self._level.values(), default=0) + 1)
+        aggregations, sums = (
+            [tuple(s for s in steps if self._level[s.results[0]] == level + 1) for level in levels]
+            for steps in (
+                [step for step in self.program.steps if step.is_aggregation],
+                [step for step in self.program.steps if step.is_sum],
+            )
+        )
         # What aggregations read is stored in any case.
-        sent = {n for s in barriers if s.is_aggregation for n in s.reads if n in self.own}
-        stored: set[int] = sent - self.graph_values
+        sent = {number for steps in aggregations for step in steps for number in step.reads}
+        stored = (sent & self.own) - self.graph_values
         returned = {each for each in self.program.outputs if isinstance(each, int)}
         shared = returned - self.own
-        own_pieces: list[Piece] = []
-        for level in reversed(range(self.last + 1)):
-            of_barriers = {each for step in by_level[level] for each in step.reads}
-            shared |= of_barriers - self.own
+        pieces: list[Piece] = []
+        for level in reversed(levels):
+            barriers = (*aggregations[level], *sums[level])
+            of_barriers = {each for step in barriers for each in step.reads}
             read_here = of_barriers & self.own
             wanted = self._made_here(level, stored | read_here | returned)
-            at_hand = {each for each in stored if self.level[each] < level}
+            at_hand = {each for each in stored if self._level[each] < level}
             piece = self._own_piece(level, wanted, at_hand | read_here)
             read_here |= self.own.intersection(piece.reads)
-            stored |= {n for n in read_here - self.graph_values if self.level[n] < level}
-            shared |= set(piece.reads) - self.own
-            own_pieces.append(piece)
-        own_pieces.reverse()
-        shared_pieces = self._shared_pieces(shared)
-        stages = [
-            Stage(
-                shared_pieces[level],
-                own_pieces[level],
-                tuple(step for step in by_level[level] if step.is_aggregation),
-                tuple(step for step in by_level[level] if step.is_sum),
-            )
-            for level in range(self.last + 1)
-        ]
-        return StagedProgram(
-            self.program,
-            tuple(stages),
-            self.graph_values,
-            frozenset(self.own),
-            frozenset(self.active),
-        )
+            stored |= {n for n in read_here - self.graph_values if self._level[n] < level}
+            shared |= of_barriers.union(piece.reads) - self.own
+            pieces.append(piece)
+        shared_pieces = self._shared_pieces(levels, shared)
+        stages = zip(shared_pieces, pieces[::-1], aggregations, sums, strict=True)
+        return [Stage(*each) for each in stages]
 
     def _made_here(self, level: int, numbers: set[int]) -> set[int]:
         """Those of some values that own steps of a level make."""
         own = (numbers & self.own) - self.graph_values
-        return {n for n in own if self.level[n] == level and not self._is_aggregated(n)}
+        return {n for n in own if self._level[n] == level and not self._is_aggregated(n)}
 
     def _is_aggregated(self, number: int) -> bool:
-        step = self.maker.get(number)
+        step = self._maker.get(number)
         return step is not None and step.is_aggregation
 
     def _own_piece(self, level: int, wanted: set[int], crossing: set[int]) -> Piece:
@@ -201,8 +175,8 @@ class _Cut:
                 costs[number] = self._bytes(number)
                 if number in crossing or number in self.graph_values or number not in self.own:
                     costs[number] = 0.0
-                elif not self._is_aggregated(number) and self.maker[number].name in _CHEAP:
-                    again = sum(cost(each) for each in self.maker[number].reads)
+                elif not self._is_aggregated(number) and self._maker[number].name in _CHEAP:
+                    again = sum(cost(each) for each in self._maker[number].reads)
                     costs[number] = min(costs[number], again)
             return costs[number]
 
@@ -212,10 +186,10 @@ class _Cut:
             if is_given(number):
                 reads.add(number)
                 return
-            step = self.maker[number]
+            step = self._maker[number]
             if step in chosen:
                 return
-            if number in self.own and self.level[number] < level:
+            if number in self.own and self._level[number] < level:
                 again = step.name in _CHEAP and number not in crossing
                 if not again or sum(cost(each) for each in step.reads) >= self._bytes(number):
                     reads.add(number)
@@ -228,18 +202,18 @@ class _Cut:
 
         for number in sorted(wanted):
             visit(number)
-        steps = tuple(step for step in self.steps if step in chosen)
+        steps = tuple(step for step in self.program.steps if step in chosen)
         return Piece(steps, tuple(sorted(reads)), tuple(sorted(wanted)))
 
-    def _shared_pieces(self, wanted: set[int]) -> list[Piece]:
+    def _shared_pieces(self, levels: range, wanted: set[int]) -> list[Piece]:
         """For each level, the shared steps that make the wanted values."""
         pieces: list[Piece] = []
-        for level in reversed(range(self.last + 1)):
-            here = {each for each in wanted if self.level[each] == level and self._is_made(each)}
+        for level in reversed(levels):
+            here = {each for each in wanted if self._level[each] == level and self._is_made(each)}
             steps, need = [], set(here)
-            for step in reversed(self.steps):
+            for step in reversed(self.program.steps):
                 first = step.results[0]
-                is_here = self._is_made(first) and self.level[first] == level
+                is_here = self._is_made(first) and self._level[first] == level
                 if is_here and need.intersection(step.results):
                     steps.append(step)
                     need |= set(step.reads)
@@ -252,12 +226,12 @@ class _Cut:
 
     def _is_made(self, number: int) -> bool:
         """True for a shared value that a step makes, and no barrier."""
-        step = self.maker.get(number)
+        step = self._maker.get(number)
         return step is not None and number not in self.own and not step.is_sum
 
     def _is_made_of_less(self, number: int) -> bool:
         """True for a shared value that a cheap step makes of fewer bytes, such as zeros."""
-        step = self.maker.get(number)
+        step = self._maker.get(number)
         if step is None or step.is_sum or step.name not in _CHEAP:
             return False
         return sum(map(self._bytes, step.reads)) < self._bytes(number)

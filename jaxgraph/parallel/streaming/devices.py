@@ -104,7 +104,7 @@ class Devices:
         leaves, structure = jax.tree.flatten(arguments)
         made = self.executables.of(program, leaves, structure, donates, tuple(options.items()))
         assert made.run is not None
-        return made.structure.unflatten(made.run(*leaves))
+        return made.run(*leaves)
 
     def bring(self, value: Spread, write: Callable[[int, Any], None]) -> None:
         """Brings arrays back, in a thread, in order."""

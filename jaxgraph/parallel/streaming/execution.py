@@ -14,7 +14,6 @@ from jaxgraph.parallel.streaming.aggregation import ADJOINT, RESIDUALS, Aggregat
 from jaxgraph.parallel.streaming.cutting import Piece, Stage
 from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.feeding import Feed
-from jaxgraph.parallel.streaming.graph import PartOnDevice
 from jaxgraph.parallel.streaming.programs import Spread, Summed, Waiting, is_spread
 
 Pytree = Any
@@ -97,11 +96,6 @@ class Run:
     def _stored(self, key: Any, turn: int) -> Waiting:
         parts = self._host.of_turn(turn)
         return Waiting(tuple(self._store.get(key, part) for part in parts))
-
-    def part_on_device(self, turn: int, used: tuple[int, ...]) -> PartOnDevice:
-        """The arrays of parts that programs use."""
-        arrays = [self.devices.leaf(number, turn) for number in used]
-        return PartOnDevice(tuple(self.devices.send(arrays)), used, self._host)
 
     def zeros(self, aval: Any) -> Any:
         """An array of zeros on the devices."""

@@ -12,7 +12,7 @@ import numpy as np
 from jaxgraph.ops.core.messages import is_floating
 from jaxgraph.parallel.spmd import spmd
 from jaxgraph.parallel.streaming.aggregation import AggregationOverParts, Folded
-from jaxgraph.parallel.streaming.cutting import Piece, staged
+from jaxgraph.parallel.streaming.cutting import Piece, StagedProgram
 from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.execution import Run, Values
 from jaxgraph.parallel.streaming.flat_program import Step, flattened
@@ -67,7 +67,7 @@ class StreamedFunction:
         first = len(jax.tree.leaves(shared[0])) if differentiated else 0
         leaves = self.shared_arguments[:first]
         self.wanted = tuple(n for n in leaves if is_floating(program.types[n]))
-        self.staged = staged(program, self.graph_leaves, self.wanted)
+        self.staged = StagedProgram(program, self.graph_leaves, self.wanted)
         self.constants: Values = program.constants
         self._types = types_of(tuple(shared))
         self.executables = Executables(graph.mesh, graph.axis)

@@ -82,10 +82,8 @@ class Executable:
     """A program for the types of its arguments.
 
     Attributes:
-      run: the compiled program, from leaves of the arguments to those of its results; None: it was
-        not compiled.
+      run: the compiled program, of leaves of the arguments; None: it was not compiled.
       outputs: the types of its results.
-      structure: of its results.
       donated: for each leaf of its arguments, whether a result takes its memory.
       temporary: bytes of a device that it takes beside arguments and results; 0 where it was not
         compiled.
@@ -93,7 +91,6 @@ class Executable:
 
     run: jax.stages.Compiled | None
     outputs: Pytree
-    structure: Any
     donated: tuple[bool, ...]
     temporary: int
 
@@ -141,22 +138,18 @@ class Executables:
     def _made(self, program: Any, types: tuple[Any, ...], donates: bool) -> Executable:
         given = range(len(jax.tree.leaves(types[0]))) if donates else ()
         leaves, structure = jax.tree.flatten(map_arrays(self._placed, types))
-        structures: list[Any] = []
         if any(map(is_spread, jax.tree.leaves(types, is_leaf=is_spread))):
             run, shardings = self._over_devices(program), {}
         else:
             run, shardings = _of_shared(program), {"out_shardings": self.shared}
 
         # Python flattens a pytree more slowly than some programs run: each is flattened once.
-        def flat(*leaves: Any) -> list[Any]:
-            results, of_results = jax.tree.flatten(run(*structure.unflatten(leaves)))
-            structures[:] = [of_results]
-            return results
+        def flat(*leaves: Any) -> Pytree:
+            return run(*structure.unflatten(leaves))
 
         traced = jax.jit(flat, donate_argnums=tuple(given), **shardings).trace(*leaves)
-        outputs = structures[0].unflatten(map(type_of, traced.out_info))
         donated = tuple(bool(each.donated) for each in jax.tree.leaves(traced.args_info))
-        made = Executable(None, outputs, structures[0], donated, 0)
+        made = Executable(None, types_of(traced.out_info), donated, 0)
         if not self._compile:
             return made
         compiled = traced.lower().compile()
