@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax import lax
+import jax.numpy as jnp
 from jax.extend import core
 
 from jaxgraph.ops.core.closures import CALLS, evaluate, evaluate_all
@@ -158,11 +158,16 @@ def _unrolled(equation: Any, values: list[Any]) -> list[Any]:
     consts, carry = values[: scanned - carried], values[scanned - carried : scanned]
     rounds: dict[int, list[Any]] = {}
     for index in range(length)[:: -1 if equation.params["reverse"] else 1]:
-        entries = [lax.index_in_dim(each, index, keepdims=False) for each in values[scanned:]]
+        entries = [_entry(each, index) for each in values[scanned:]]
         results = _results(body, closed, *consts, *carry, *entries)
         carry, rounds[index] = results[:carried], results[carried:]
-    in_order = [[lax.expand_dims(each, [0]) for each in rounds[index]] for index in range(length)]
-    return [*carry, *(lax.concatenate(each, 0) for each in zip(*in_order, strict=True))]
+    stacked = range(len(equation.outvars) - carried)
+    return [*carry, *(_stack([rounds[at][i] for at in range(length)]) for i in stacked)]
+
+
+# One step each, which JAX does not take apart.
+_entry = jax.jit(lambda values, index: values[index], static_argnums=1)
+_stack = jax.jit(lambda entries: jnp.stack(entries))
 
 
 def _deeper(outer: Sequence[Any], inner: Sequence[Any]) -> int:
