@@ -26,7 +26,6 @@ from benchmarks.stream_schedule.watched import (
 from jaxgraph.parallel.streaming.graph import (
     Pipeline,
     StreamedGraph,
-    outlined_graph,
     streamed_graph,
 )
 
@@ -46,7 +45,7 @@ def bytes_sent(folders: Folders, options: Any) -> Rows:
         for devices in DEVICES:
             for whole_from in (WHOLE, PACKED):
                 mesh, pipeline = jg.parallel.make_mesh(devices), Pipeline(whole_from=whole_from)
-                graph = outlined_graph(_source(folder), mesh, pipeline=pipeline)
+                graph = streamed_graph(_source(folder), mesh, outlined=True, pipeline=pipeline)
                 with counted() as found:
                     needs = _needs(graph, options, compile=False)
                 yield {
@@ -231,7 +230,7 @@ def h200(folders: Folders, options: Any) -> Rows:
     for devices in DEVICES:
         mesh = find_target(f"h200x{devices}").mesh(emulate=False)
         for parts, folder in folders.items():
-            graph = outlined_graph(_source(folder), mesh)
+            graph = streamed_graph(_source(folder), mesh, outlined=True)
             needs = _needs(graph, options, compile=True)
             yield {
                 "parts": parts,

@@ -194,20 +194,12 @@ class StreamedGraph(ShardedGraph):
 
     def on_devices(self) -> ShardedGraph:
         """Shapes of the graph in mode "sar", with a device for each part, for tracing."""
-        shards, parts = self.shards, self.num_parts
-        axis = self.mesh.axis_names[-1]
-        mesh: Any = AbstractMesh((parts,), (axis,), axis_types=(AxisType.Auto,))
-        chosen = shards.implementation
-        arrays = {
-            name: jax.ShapeDtypeStruct((parts, *shape), dtype)
-            for name, (shape, dtype) in placed_shapes(shards.manifest, chosen).items()
-        }
-        of_devices = assemble(arrays, shards.manifest, axis, False, chosen)
-        nodes = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((parts, *leaf.shape), leaf.dtype),
-            self.parts.like.nodes,
-        )
-        return ShardedGraph(of_devices.with_table(nodes=nodes), mesh, self.counts)
+        parts, names = self.num_parts, self.mesh.axis_names
+        *hosts, devices = self.mesh.devices.shape
+        sizes = (*hosts, devices * parts // self.mesh.size)
+        mesh: Any = AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
+        of_parts = lambda leaf: jax.ShapeDtypeStruct((parts, *leaf.shape[1:]), leaf.dtype)  # noqa: E731
+        return ShardedGraph(jax.tree.map(of_parts, self.shards), mesh, self.counts)
 
     def with_nodes(self, types: Callable[[Any], Any], keys: Callable[[Any], Any]) -> StreamedGraph:
         """The graph with other data of nodes, which wait in the same store."""
