@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jax.numpy as jnp
@@ -43,13 +43,13 @@ class Piece:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
-    def run(self, values: Sequence[Any], constants: dict[int, Any]) -> list[Any]:
+    def run(self, values: dict[int, Any], constants: dict[int, Any]) -> dict[int, Any]:
         """Computes what it writes from what it reads."""
-        env = constants | dict(zip(self.reads, values, strict=True))
+        env = constants | values
         for step in self.steps:
             results = evaluate(step.equation, [_value(env, each) for each in step.operands])
             env |= dict(zip(step.results, results, strict=True))
-        return [jnp.asarray(env[each]) for each in self.writes]
+        return {each: jnp.asarray(env[each]) for each in self.writes}
 
 
 def _value(env: dict[int, Any], operand: Operand) -> Any:

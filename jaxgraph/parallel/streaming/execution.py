@@ -160,13 +160,12 @@ class Run:
 
     def _run_shared(self, piece: Piece) -> None:
         if piece.writes:
-            values = [self._shared[number] for number in piece.reads]
-            written = self.devices.call(self._function.run_shared, values, piece=piece)
-            self._shared |= dict(zip(piece.writes, written, strict=True))
+            values = {number: self._shared[number] for number in piece.reads}
+            self._shared |= self.devices.call(self._function.run_shared, values, piece=piece)
 
     def _run_own(self, level: int, stage: Stage) -> Values:
         """Runs own steps, after the aggregations before them; returns the sums over all parts."""
-        before, totals = self._function.before(level), dict[int, Any]()
+        before, totals = self._function.aggregations[level], dict[int, Any]()
         made = {n for each in before for n in each.step.results} | set(stage.own.writes)
         summed = {n for step in stage.sums for n in step.reads}
         reads = {*stage.own.reads, *summed} - made
@@ -230,7 +229,7 @@ class Run:
             self.add_shared(loss, self.devices.call(jnp.ones_like, self._shared[loss]))
         for level, stage in reversed(list(enumerate(self._stages))):
             before, after = (
-                [each for each in self._function.before(at) if each.wanted.some]
+                [each for each in self._function.aggregations[at] if each.wanted.some]
                 for at in (level, level + 1)
             )
             rows = [each for each in after if each.order == "rows"]
@@ -320,7 +319,7 @@ class Run:
         gradients = {n: gradient for n, gradient in gradients.items() if n in self._active}
         if not gradients:
             return {}
-        reads = [values[n] for n in piece.reads]
+        reads = {n: values[n] for n in piece.reads}
         return self.devices.call(self._function.pull, reads, gradients, piece=piece)
 
     def _pull_shared(self, piece: Piece) -> None:

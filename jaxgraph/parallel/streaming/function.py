@@ -15,7 +15,7 @@ from jaxgraph.parallel.streaming.aggregation import AggregationOverParts, Folded
 from jaxgraph.parallel.streaming.cutting import Piece, StagedProgram
 from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.execution import Run, Values
-from jaxgraph.parallel.streaming.flat_program import Step, flattened
+from jaxgraph.parallel.streaming.flat_program import flattened
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.parallel.streaming.programs import Executables, Summed, types_of
 from jaxgraph.parallel.streaming.rehearsal import Needs, Rehearsal
@@ -125,20 +125,14 @@ class StreamedFunction:
         return Devices(self.graph.parts, self.executables)
 
     @functools.cached_property
-    def aggregations(self) -> dict[Step, AggregationOverParts]:
-        """The aggregation of each barrier."""
-        steps = [step for stage in self.staged.stages for step in stage.aggregations]
-        return {step: AggregationOverParts(step, self.staged, self.graph) for step in steps}
-
-    def before(self, level: int) -> list[AggregationOverParts]:
-        """The aggregations whose results a stage reads."""
-        if not level:
-            return []
-        return [self.aggregations[step] for step in self.staged.stages[level - 1].aggregations]
+    def aggregations(self) -> list[list[AggregationOverParts]]:
+        """The aggregations before each stage, whose results it reads, and those after the last."""
+        made = functools.partial(AggregationOverParts, program=self.staged, graph=self.graph)
+        return [[], *([made(step) for step in stage.aggregations] for stage in self.staged.stages)]
 
     def reads(self, level: int) -> set[int]:
         """The own values that are read while a stage runs, or is pulled back."""
-        stage, before = self.staged.stages[level], self.before(level)
+        stage, before = self.staged.stages[level], self.aggregations[level]
         found = {n for each in before if each.wanted.some for n in each.step.results}
         for step in (*stage.aggregations, *(each.step for each in before)):
             found |= set(step.reads)
@@ -146,7 +140,7 @@ class StreamedFunction:
 
     # Programs, each compiled for its options.
 
-    def run_shared(self, values: list[Any], *, piece: Piece) -> list[Any]:
+    def run_shared(self, values: Values, *, piece: Piece) -> Values:
         """What shared steps write."""
         return piece.run(values, self.constants)
 
@@ -160,26 +154,22 @@ class StreamedFunction:
         returned: tuple[int, ...],
     ) -> tuple[Values, list[Any]]:
         """Some values that the own steps of a stage make, and residuals of those before it."""
-        piece, env, residuals = self.staged.stages[level].own, dict(values), []
-        for aggregation, each in zip(self.before(level), folded, strict=True):
+        env, residuals = dict(values), []
+        for aggregation, each in zip(self.aggregations[level], folded, strict=True):
             results, kept = aggregation.finish(each)
             env |= dict(zip(aggregation.step.results, results, strict=True))
             residuals.append(kept if keep and aggregation.wanted.some else ())
-        written = piece.run([env[n] for n in piece.reads], self.constants)
-        env |= dict(zip(piece.writes, written, strict=True))
+        env |= self.staged.stages[level].own.run(env, self.constants)
         return {n: env[n] for n in returned}, residuals
 
-    def pull(self, values: list[Any], gradients: Values, *, piece: Piece) -> Values:
+    def pull(self, values: Values, gradients: Values, *, piece: Piece) -> Values:
         """The gradients of the active values that a piece reads, from those that it writes."""
-        env = dict(zip(piece.reads, values, strict=True))
 
         def of_active(active: Values) -> Values:
-            given = env | active
-            written = piece.run([given[n] for n in piece.reads], self.constants)
-            found = dict(zip(piece.writes, written, strict=True))
-            return {n: found[n] for n in gradients}
+            written = piece.run(values | active, self.constants)
+            return {n: written[n] for n in gradients}
 
-        _, pull = jax.vjp(of_active, {n: env[n] for n in piece.reads if n in self.staged.active})
+        _, pull = jax.vjp(of_active, {n: values[n] for n in values if n in self.staged.active})
         found, own = pull(gradients)[0], self.staged.own
         return {n: each if n in own else Summed(each) for n, each in found.items()}
 
