@@ -130,7 +130,7 @@ class ChunkPrograms:
         stages, block = self._stages(own)
         return stages.pull(block, own.inputs, adjoint, self.wanted)
 
-    def visit(
+    def add(
         self, total: Pytree, own: Own, adjoint: Pytree, visit: Visit, *, way: str, hands_on: bool
     ) -> Visited:
         """Adds the edges of one group to a total.

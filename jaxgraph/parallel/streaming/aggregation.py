@@ -144,17 +144,17 @@ class AggregationOverParts:
 
         return jax.tree.map(one, places)
 
-    def _load_own(self, run: Run, turn: int, *programs: str) -> Own:
-        """What some programs read of the parts of a turn."""
-        used = tuple(sorted({leaf for name in programs for leaf in self._used[name]}))
+    def _load_own(self, run: Run, turn: int, used: frozenset[int]) -> Own:
+        """What programs read of the parts of a turn, of which they use some leaves."""
+        places = tuple(sorted(used))
         operands = self._values(run, (self._reducer, self._inputs), turn)
-        arrays = tuple(run.devices.send([run.devices.leaf(leaf, turn) for leaf in used]))
-        held = PartOnDevice(arrays, used, self.graph.parts)
+        arrays = tuple(run.devices.send([run.devices.leaf(leaf, turn) for leaf in places]))
+        held = PartOnDevice(arrays, places, self.graph.parts)
         return Own(held, *run.devices.send(operands))
 
     @functools.cached_property
     def _used(self) -> dict[str, frozenset[int]]:
-        """The leaves of a part that programs read."""
+        """The leaves of a part that are read forward, for the adjoint, and to pull from it."""
         leaves: Any = tuple(jax.tree.leaves(self.graph.parts.like))
         every = range(len(leaves))
         held = PartOnDevice(leaves, tuple(every), self.graph.parts)
@@ -167,7 +167,7 @@ class AggregationOverParts:
             state = programs.first(own)
             if has_others:
                 visit = Visit(own.inputs.sender, step, None, [])
-                state, *_ = programs.visit(state, own, (), visit, way="fold", hands_on=False)
+                state, *_ = programs.add(state, own, (), visit, way="fold", hands_on=False)
             return programs.finish(own, state)
 
         def pull(own: Own, step: Any, adjoint: Pytree) -> Any:
@@ -175,7 +175,7 @@ class AggregationOverParts:
             if has_others:
                 left = dataclasses.replace(found[0], **{self._far: []})
                 visit = Visit(_of_tables(self.order, own, adjoint), step, None, [])
-                found += programs.visit(left, own, adjoint, visit, way=self.order, hands_on=False)
+                found += programs.add(left, own, adjoint, visit, way=self.order, hands_on=False)
             return found
 
         def used(program: Any, *arguments: Any) -> frozenset[int]:
@@ -190,6 +190,8 @@ class AggregationOverParts:
             if winners is not kept:
                 found["adjoint"] = frozenset(every)
             found["pull"] = used(pull, own, step, jax.eval_shape(programs.adjoint, *results))
+            if self.order == "columns":
+                found["adjoint"] |= found["pull"]
         return found
 
     @property
@@ -226,11 +228,11 @@ class AggregationOverParts:
         return way != "columns" or self._plan[1]
 
     def _loads(self, run: Run, turn: int, way: str, senders: Pytree) -> Loads:
-        """The tables that a turn needs of each turn; see `_take`."""
-        exchange = self._exchange(way)
+        """The tables that a turn needs of each turn; see `_add_visits`."""
+        exchange, reads = self._exchange(way), self._reads(way)
 
         def values(other: int) -> Pytree:
-            if not self._reads(way):
+            if not reads:
                 return ()
             if way == "rows":
                 receiver = self._values(run, self._inputs.receiver, other)
@@ -241,7 +243,7 @@ class AggregationOverParts:
             values_of = functools.partial(values, other)
             yield functools.partial(self._visit, run, exchange, turn, other, values_of)
 
-    def _take(
+    def _add_visits(
         self,
         run: Run,
         turn: int,
@@ -252,7 +254,7 @@ class AggregationOverParts:
         total: Pytree,
         visits: Iterator[_Tables],
     ) -> Pytree:
-        """The total of a turn after all visits; see `ChunkPrograms.visit`."""
+        """The total of a turn after all visits; see `ChunkPrograms.add`."""
         exchange, reads = self._exchange(way), self._reads(way)
         for other, visit in zip(exchange.visits(turn), visits, strict=False):
             tables, answers = visit.tables, []
@@ -267,7 +269,7 @@ class AggregationOverParts:
                 arguments = total, own, adjoint, Visit(tables, *move, answers)
                 options: Any = {"way": way, "hands_on": hands_on and reads}
                 total, answers, handed, token = run.devices.call(
-                    programs.visit, *arguments, donates=True, **options
+                    programs.add, *arguments, donates=True, **options
                 )
                 tables = handed if reads else tables
                 run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
@@ -284,7 +286,7 @@ class AggregationOverParts:
 
     def loads_of_fold(self, run: Run, turn: int) -> Loads:
         """See `fold`."""
-        yield functools.partial(self._load_own, run, turn, "forward")
+        yield functools.partial(self._load_own, run, turn, self._used["forward"])
         yield from self._loads(run, turn, "fold", self._inputs.sender)
 
     def fold(self, run: Run, turn: int, feed: Feed) -> Folded:
@@ -301,14 +303,14 @@ class AggregationOverParts:
         self, programs: ChunkPrograms, run: Run, turn: int, own: Own, visits: Iterator[_Tables]
     ) -> Pytree:
         state = run.devices.call(programs.first, own)
-        return self._take(run, turn, programs, "fold", own, (), state, visits)
+        return self._add_visits(run, turn, programs, "fold", own, (), state, visits)
 
     # Backward.
 
     def loads_of_adjoint(self, run: Run, turn: int) -> Loads:
         """See `adjoint`."""
-        programs = ("adjoint", "pull") if self.order == "columns" else ("adjoint",)
-        yield lambda: (self._load_own(run, turn, *programs), self._load_results(run, turn))
+        used = self._used["adjoint"]
+        yield lambda: (self._load_own(run, turn, used), self._load_results(run, turn))
         if self.order == "columns":
             yield from self._loads(run, turn, "columns", self._inputs.sender)
 
@@ -345,8 +347,9 @@ class AggregationOverParts:
 
     def loads_of_row(self, run: Run, turn: int) -> Loads:
         """See `pull_row`."""
+        used = self._used["pull"]
         yield lambda: (
-            self._load_own(run, turn, "pull"),
+            self._load_own(run, turn, used),
             run.devices.send(run.load((ADJOINT, self), turn)),
         )
         yield from self._loads(run, turn, "rows", ())
@@ -368,7 +371,7 @@ class AggregationOverParts:
         grads = run.devices.call(self._programs.pull_own, own, adjoint)
         self._add(run, turn, grads, self._far)
         grads, visits = dataclasses.replace(grads, **{self._far: []}), iter(feed.take, None)
-        grads = self._take(run, turn, self._programs, self.order, own, adjoint, grads, visits)
+        grads = self._add_visits(run, turn, self._programs, self.order, own, adjoint, grads, visits)
         self._add(run, turn, grads, "edge", "params")
         near = "sender" if self._far == "receiver" else "receiver"
         return list(self._gradients(run, near, grads))
