@@ -94,7 +94,7 @@ def order_parts(
 
 
 def _arrays(edges: PartEdges, *, whole: bool) -> Iterator[tuple[str, np.ndarray]]:
-    for name in ("edges", "sender_rows", "receiver_rows", "repetition"):
+    for name in ("edges", "repetition"):
         if getattr(edges, name) is not None:
             yield name, getattr(edges, name)
     for side in _SIDES:
@@ -143,10 +143,7 @@ class OrderedFiles(Sequence[PartEdges]):
             return [self[each] for each in range(len(self))[index]]
         arrays = self._mapped(range(len(self))[index])
         sides = [_rows(arrays, side) for side in _SIDES]
-        edges, repetition = arrays["edges"], arrays.get("repetition")
-        return PartEdges(
-            edges, arrays["sender_rows"], arrays["receiver_rows"], repetition, sides[0], sides[1]
-        )
+        return PartEdges(arrays["edges"], arrays.get("repetition"), sides[0], sides[1])
 
     @property
     def has_repetitions(self) -> bool:

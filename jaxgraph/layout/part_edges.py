@@ -25,18 +25,25 @@ class PartEdges:
 
     Attributes:
       edges: int [edges of the part], their numbers in the graph.
-      sender_rows, receiver_rows: int32 [edges of the part].
       repetition: int32 [edges of the part], the number of each edge among its equals, in the
         graph's order; None: all edges differ.
       by_sender, by_receiver: the rows of each group.
     """
 
     edges: np.ndarray
-    sender_rows: np.ndarray
-    receiver_rows: np.ndarray
     repetition: np.ndarray | None
     by_sender: CompressedRows
     by_receiver: CompressedRows
+
+    @property
+    def sender_rows(self) -> np.ndarray:
+        """int32 [edges of the part], the row of each edge's sender."""
+        return self.by_sender.by_edge(self.by_sender.rows)
+
+    @property
+    def receiver_rows(self) -> np.ndarray:
+        """int32 [edges of the part], the row of each edge's receiver."""
+        return self.by_receiver.by_edge(self.by_receiver.rows)
 
 
 def incoming_edges(
@@ -86,9 +93,7 @@ def ordered_edges(
         by_row = by_row[np.argsort(groups[by_row], kind="stable")]
     return PartEdges(
         edges,
-        sender_rows,
-        receiver_rows,
-        repetitions(receiver_rows, key, by_row, receiver_ptr),
+        _repetitions(receiver_rows, key, by_row),
         compress(sender_rows, None, edge_ptr),
         compress(receiver_rows[by_row], by_row, receiver_ptr),
     )
@@ -102,17 +107,20 @@ def edge_lengths(tables: Sequence[PartEdges], *, whole: bool = False) -> EdgeLen
 
 
 def edges_between(
-    senders: np.ndarray, receivers: np.ndarray, num_senders: int, num_receivers: int
+    senders: np.ndarray,
+    receivers: np.ndarray,
+    num_senders: int,
+    num_receivers: int,
+    *,
+    numbered: bool = False,
 ) -> PartEdges:
-    """Orders edges between two tables of rows as one group, without their repetitions."""
+    """Orders edges between two tables of rows as one group; equal ones are `numbered`, or not."""
     by_key, ends = counting_argsort(senders, num_senders), np.asarray([0, len(senders)])
     senders, receivers = (rows[by_key].astype(np.int32) for rows in (senders, receivers))
     by_row = counting_argsort(receivers, num_receivers)
     return PartEdges(
         by_key,
-        senders,
-        receivers,
-        None,
+        _repetitions(receivers, senders, by_row) if numbered else None,
         compress(senders, None, ends),
         compress(receivers[by_row], by_row, ends),
     )
@@ -130,8 +138,8 @@ def _sender_keys(
     return order.row[senders] + first_key[order.part[senders]], key_ptr
 
 
-def repetitions(
-    receiver_rows: np.ndarray, sender_keys: np.ndarray, by_row: np.ndarray, bounds: np.ndarray
+def _repetitions(
+    receiver_rows: np.ndarray, sender_keys: np.ndarray, by_row: np.ndarray
 ) -> np.ndarray | None:
     """Numbers each edge among the edges that are equal to it, from 0."""
     # Sorted by both ends, equal edges are consecutive and in the graph's order.
@@ -148,30 +156,17 @@ def repetitions(
 
 def outgoing_edges(incoming: Sequence[PartEdges], part: int) -> PartEdges:
     """The edges that leave a part for others."""
-    pieces = []
+    numbers, repetition = [], []
     for step in range(1, len(incoming)):
-        ends_there = incoming[(part + step) % len(incoming)]
-        pointers = ends_there.by_sender.edge_ptr
-        pieces.append((ends_there, slice(pointers[step], pointers[step + 1])))
-
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(edges, name)[segment] for edges, segment in pieces])
-
-    repetition = None
-    if any(edges.repetition is not None for edges, _ in pieces):
-        repetition = np.concatenate(
-            [
-                np.zeros(segment.stop - segment.start, np.int32)
-                if edges.repetition is None
-                else edges.repetition[segment]
-                for edges, segment in pieces
-            ]
-        )
+        edges = incoming[(part + step) % len(incoming)]
+        own = slice(*edges.by_sender.edge_ptr[step : step + 2])
+        numbers.append(edges.edges[own])
+        known = np.zeros_like(numbers[-1]) if edges.repetition is None else edges.repetition[own]
+        repetition.append(known.astype(np.int32))
+    repeated = np.concatenate(repetition)
     return PartEdges(
-        joined("edges"),
-        joined("sender_rows"),
-        joined("receiver_rows"),
-        repetition,
+        np.concatenate(numbers),
+        repeated if repeated.any() else None,
         outgoing_rows([edges.by_sender for edges in incoming], part),
         outgoing_rows([edges.by_receiver for edges in incoming], part),
     )
