@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxgraph.layout.derived.chunks import PIECE
-from jaxgraph.layout.derived.rows import edge_sizes
+from jaxgraph.layout.derived.rows import sizes_of
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import PartSource
@@ -136,7 +136,7 @@ def sent_ids(arrays: Arrays, table: str, step: int) -> list[int]:
 
 def check_orientation(arrays: Arrays, name: str, manifest: Manifest) -> None:
     """Asserts the promises of chunks and rows, and that all hold the same edges, once each."""
-    sizes = edge_sizes(manifest)[name]
+    sizes = sizes_of(manifest.edge_sets[name])
     chunk = sizes.chunk
     for side in ("by_receiver", "by_sender"):
         capacity = getattr(sizes, side).capacity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxgraph.graph_arrays import check_finite, checked_categories
-from jaxgraph.layout.block_tables import BlockSizes, BlockTables, block_tables
+from jaxgraph.layout.block_tables import BLOCK, BlockSizes, block_tables
 from jaxgraph.layout.derived.chunks import PIECE
+from jaxgraph.layout.derived.rows import EdgeSizes
+from jaxgraph.layout.manifest import Arrays
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.usable import usable_implementation
-from jaxgraph.parallel.edge_order import InEdgeOrder
+from jaxgraph.parallel.edge_order import InEdgeOrder, edge_order
 from jaxgraph.parallel.exchange import Exchange
 from jaxgraph.parallel.node_table import Degrees, NodeTable
 from jaxgraph.parallel.relation import EdgeArrays, Relation
@@ -111,34 +114,32 @@ def bipartite(
             f"senders has {len(senders)} entries and receivers {len(receivers)}; expected one of "
             "each for every edge"
         )
+    sizes["num_edges"] = count = len(senders)
     given = {"edges": edges, "edge_weight": edge_weight, "edge_type": edge_type}
-    data = {name: _edge_data(name, x, len(senders)) for name, x in given.items() if x is not None}
-    if pad_to is not None:
-        _check_room(pad_to, num_senders, num_receivers, len(senders))
+    data = {name: _edge_data(name, x, count) for name, x in given.items() if x is not None}
+    room = sizes if pad_to is None else _room(pad_to, sizes)
     implementation = usable_implementation(implementation, jax.devices()[0])
     loops = np.zeros(max(num_senders, num_receivers), bool)
     if receivers_first:
         loops[:num_receivers] = True
         loops[senders[senders == receivers]] = False
-    weights = None
-    if edge_weight is not None:
-        weights = _numbers("edge_weight", edge_weight, len(senders))
+    weights = None if edge_weight is None else data["edge_weight"].astype(np.float32)
 
-    def table(rows: np.ndarray, size: int, ids: Any, degree: Any, end: str) -> NodeTable:
-        entering = None
+    def table(rows: np.ndarray, ids: Any, degree: Any, end: str) -> NodeTable:
+        size, entering = sizes[f"num_{end}s"], None
         if end == "receiver":
-            entering = jnp.asarray(np.bincount(rows, minlength=size), jnp.float32)
+            entering = np.bincount(rows, minlength=size).astype(np.float32)
         if degree is not None:
-            degree = _numbers(f"{end}_degree", degree, size)
+            degree = _numbers(f"{end}_degree", degree, size).astype(np.float32)
         elif weights is not None or entering is None:
             degree = np.bincount(rows, weights, size).astype(np.float32)
         numbers = np.arange(size)
         if ids is not None:
             numbers = _integers(f"{end}_ids", ids, size, LARGEST + 1)
-        room = 0 if pad_to is None else getattr(pad_to, f"num_{end}s") - size
 
-        def padded(values: Any) -> Any:
-            return None if values is None else jnp.pad(jnp.asarray(values), (0, room))
+        def padded(values: np.ndarray | None) -> Any:
+            if values is not None:
+                return jnp.asarray(np.pad(values, (0, room[f"num_{end}s"] - size)))
 
         return NodeTable(
             padded(numbers.astype(np.int32)),
@@ -148,63 +149,62 @@ def bipartite(
             implementation=implementation,
         )
 
-    of_senders = table(senders, num_senders, sender_ids, sender_degree, "sender")
-    of_receivers = table(receivers, num_receivers, receiver_ids, receiver_degree, "receiver")
-    rows = num_senders, num_receivers
-    if pad_to is not None:
-        rows = pad_to.num_senders, pad_to.num_receivers
-    tables = block_tables(senders, receivers, *rows, pad_to)
-    slots: dict[str, Any] = {name: jnp.asarray(x[tables.edge_of_slot]) for name, x in data.items()}
+    of_senders = table(senders, sender_ids, sender_degree, "sender")
+    of_receivers = table(receivers, receiver_ids, receiver_degree, "receiver")
+    rows = room["num_senders"], room["num_receivers"]
+    tables, edge_of_slot, visits = block_tables(senders, receivers, data, *rows, pad_to)
     assert of_receivers.degrees is not None
+    slots: dict[str, Any] = {name: jnp.asarray(tables[name]) for name in data}
     arrays = EdgeArrays(
-        _groups(tables, of_senders, of_receivers, implementation),
+        _groups(tables, visits, of_senders, of_receivers),
         None,
         of_receivers.degrees,
         of_senders.degrees,
         **slots,
         receivers_first=bool(receivers_first),
     )
-    order = (jnp.asarray(tables.edge_of_slot), jnp.asarray(tables.slot_of_edge))
-    return Bipartite(of_senders, of_receivers, arrays, Exchange(), *order)
+    order = edge_order(edge_of_slot, len(tables[f"{BLOCK}/receivers"]), room["num_edges"])
+    return Bipartite(of_senders, of_receivers, arrays, Exchange(), *map(jnp.asarray, order))
 
 
 def _groups(
-    tables: BlockTables, senders: NodeTable, receivers: NodeTable, implementation: str
+    tables: Arrays, sizes: EdgeSizes, senders: NodeTable, receivers: NodeTable
 ) -> EdgeGroups:
-    repetition = tables.repetition
+    held = {name: jnp.asarray(values) for name, values in tables.items()}
+
+    def orientation(side: str) -> Orientation:
+        names = [field.name for field in dataclasses.fields(Orientation)]
+        found: dict[str, Any] = {name: held.get(f"{BLOCK}/{side}/{name}") for name in names}
+        return Orientation(**found)
+
     return EdgeGroups(
-        by_receiver=_orientation(tables.by_receiver),
-        by_sender=_orientation(tables.by_sender),
+        by_receiver=orientation("by_receiver"),
+        by_sender=orientation("by_sender"),
         sender_ids=senders.node_ids,
         sender_ptr=None,
         receiver_ids=receivers.node_ids,
         receiver_ptr=None,
-        repetition=None if repetition is None else jnp.asarray(repetition.astype(np.int32)),
-        receivers=jnp.asarray(tables.receiver_of_slot),
-        chunk=tables.chunk,
+        repetition=held.get(f"{BLOCK}/repetition"),
+        receivers=held[f"{BLOCK}/receivers"],
+        chunk=sizes.chunk,
         piece=PIECE,
-        receiver_capacity=tables.receiver_capacity,
-        sender_capacity=tables.sender_capacity,
-        implementation=implementation,
+        receiver_capacity=sizes.by_receiver.capacity,
+        sender_capacity=sizes.by_sender.capacity,
+        implementation=receivers.implementation,
     )
 
 
-def _orientation(tables: Mapping[str, np.ndarray]) -> Orientation:
-    arrays: dict[str, Any] = {name: jnp.asarray(values) for name, values in tables.items()}
-    arrays.setdefault("edge_ids", None)
-    return Orientation(**arrays)
-
-
-def _check_room(sizes: Any, num_senders: int, num_receivers: int, num_edges: int) -> None:
-    if not isinstance(sizes, BlockSizes):
-        raise ValueError(f"pad_to is {sizes!r}; expected jaxgraph.parallel.BlockSizes(...)")
-    given = {"num_senders": num_senders, "num_receivers": num_receivers, "num_edges": num_edges}
-    for name, size in given.items():
-        if size > getattr(sizes, name):
+def _room(given: Any, needed: Mapping[str, int]) -> dict[str, int]:
+    if not isinstance(given, BlockSizes):
+        raise ValueError(f"pad_to is {given!r}; expected jaxgraph.parallel.BlockSizes(...)")
+    room = dataclasses.asdict(given)
+    for name, size in needed.items():
+        if size > room[name]:
             raise ValueError(
-                f"pad_to has room for {name}={getattr(sizes, name)}, and the block has {size}; "
-                "expected sizes that hold the largest block"
+                f"pad_to has room for {name}={room[name]}, and the block has {size}; expected "
+                "sizes that hold the largest block"
             )
+    return room
 
 
 def _check_size(name: str, size: Any) -> None:
@@ -239,30 +239,24 @@ def _integers(name: str, values: Any, count: int | None, stop: int) -> np.ndarra
 
 
 def _edge_data(name: str, values: Any, count: int) -> np.ndarray:
-    data = _concrete(name, values)
-    if not jnp.issubdtype(data.dtype, jnp.number) and data.dtype != np.bool_:
-        raise ValueError(f"{name} has type {data.dtype}; expected numbers or truth values")
-    if data.ndim < 1 or len(data) != count:
-        raise ValueError(
-            f"{name} has shape {list(data.shape)}; expected one row for each of {count} edges"
-        )
-    if name == "edge_type" and count:
-        types: Any = checked_categories(name, data, count, "edge")
+    if name == "edge_type":
+        types: Any = checked_categories(name, _concrete(name, values), count, "edge")
         return types
-    check_finite(name, data)
-    # Slots beyond the last edge are read and never used: a read needs at least one row.
-    return data if count else np.zeros((1, *data.shape[1:]), data.dtype)
+    return _numbers(name, values, count, per_row=name == "edge_weight")
 
 
-def _numbers(name: str, values: Any, count: int) -> np.ndarray:
-    """float32 [count]."""
+def _numbers(name: str, values: Any, count: int, *, per_row: bool = True) -> np.ndarray:
+    """Finite real numbers [count]; of edges with features, any numbers [count, ...]."""
     found = _concrete(name, values)
-    is_real = jnp.issubdtype(found.dtype, jnp.number) or found.dtype == np.bool_
-    if found.shape != (count,) or not is_real or jnp.iscomplexobj(found):
+    is_number = jnp.issubdtype(found.dtype, jnp.number) or found.dtype == np.bool_
+    if per_row:
+        fits = found.shape == (count,) and not jnp.iscomplexobj(found)
+    else:
+        fits = found.shape[:1] == (count,)
+    if not fits or not is_number:
+        expected = f"real numbers [{count}]" if per_row else f"numbers [{count}, ...]"
         raise ValueError(
-            f"{name} has shape {list(found.shape)} and type {found.dtype}; expected real numbers "
-            f"[{count}]"
+            f"{name} has shape {list(found.shape)} and type {found.dtype}; expected {expected}"
         )
-    numbers = found.astype(np.float32)
-    check_finite(name, numbers)
-    return numbers
+    check_finite(name, found.astype(np.float32) if per_row else found)
+    return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxgraph.ops.core.rows import take_rows
 
@@ -46,3 +47,10 @@ class InEdgeOrder:
                 "slots, as by_slot and edge_messages return them"
             )
         return take_rows(slots, self.slot_of_edge)
+
+
+def edge_order(edge_of_slot: np.ndarray, slots: int, edges: int) -> tuple[np.ndarray, np.ndarray]:
+    """The arrays of `InEdgeOrder` with room for so many, from the edges of the first slots."""
+    slot_of_edge = np.zeros(edges, np.int32)
+    slot_of_edge[edge_of_slot] = np.arange(len(edge_of_slot), dtype=np.int32)
+    return np.pad(edge_of_slot.astype(np.int32), (0, slots - len(edge_of_slot))), slot_of_edge

@@ -9,7 +9,7 @@ import pytest
 
 from jaxgraph.graph import Graph
 from jaxgraph.layout.column_tables import ColumnRequest
-from jaxgraph.layout.derived.rows import edge_sizes
+from jaxgraph.layout.derived.rows import sizes_of
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition, partition
 from tests.edge_tables import compressed_edges, edges_by_receiver, edges_by_sender, placed_parts
@@ -73,7 +73,8 @@ def check_law(tables: PartTables, graph: Graph) -> None:
             continue
         first = index if schedule.topology == "pushed" else replica * schedule.groups
         for chunk in range(schedule.chunks):
-            found = ends_of(chunk_of(arrays, chunk), edge_sizes(tables.manifest)["columns"].chunk)
+            size = sizes_of(tables.manifest.edge_sets["columns"]).chunk
+            found = ends_of(chunk_of(arrays, chunk), size)
             run = rows // schedule.chunks
             for sender, receiver in found:
                 part, row = first + receiver // run, chunk * run + receiver % run

@@ -7,7 +7,7 @@ import pytest
 
 from jaxgraph import Graph
 from jaxgraph.layout.common_shapes import common_shapes
-from jaxgraph.layout.derived.rows import edge_sizes
+from jaxgraph.layout.derived.rows import sizes_of
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.partition import Partition, partition
 from tests.edge_tables import check_orientation, placed_parts
@@ -62,7 +62,8 @@ def test_headroom_lets_larger_graphs_in(mode):
         larger = roomy.array_shapes()[name][0]
         assert np.all(np.asarray(larger) >= shape)
         assert not name.endswith("ptr") or larger == shape
-    assert edge_sizes(roomy)["incoming"].chunk == edge_sizes(exact)["incoming"].chunk
+    chunks = [sizes_of(each.edge_sets["incoming"]).chunk for each in (roomy, exact)]
+    assert chunks[0] == chunks[1]
 
 
 def test_what_cannot_be_shared():

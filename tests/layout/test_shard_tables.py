@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph import Graph
-from jaxgraph.layout.derived.rows import edge_sizes
+from jaxgraph.layout.derived.rows import sizes_of
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition
 from tests.edge_tables import (
@@ -79,7 +79,7 @@ def check_edges(graph: Graph, tables: PartTables, parts) -> None:
     seen: list[int] = []
     for index, part in enumerate(parts):
         check_orientation(part, "incoming", tables.manifest)
-        chunk = edge_sizes(tables.manifest)["incoming"].chunk
+        chunk = sizes_of(tables.manifest.edge_sets["incoming"]).chunk
         for group in range(num_groups(part, "incoming")):
             for edge in edges_by_receiver(part, "incoming", group, chunk):
                 number = int(part["edge_type"][edge.slot])
@@ -152,7 +152,7 @@ def check_positions(part, table: str, step: int) -> None:
 def check_outgoing(tables: PartTables, parts) -> None:
     """Outgoing edges are the incoming ones of the receiver's part, and so are their receivers."""
     manifest = tables.manifest
-    chunk = edge_sizes(manifest)["outgoing"].chunk
+    chunk = sizes_of(manifest.edge_sets["outgoing"]).chunk
     for index, part in enumerate(parts):
         check_orientation(part, "outgoing", manifest)
         for step in range(1, manifest.num_parts):

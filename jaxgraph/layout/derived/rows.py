@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -66,11 +66,6 @@ class EdgeSizes:
     by_sender: RowSizes
 
 
-def edge_sizes(manifest: Manifest) -> Mapping[str, EdgeSizes]:
-    """The sizes of the loops over each set of edges."""
-    return {name: sizes_of(edges) for name, edges in manifest.edge_sets.items()}
-
-
 @functools.lru_cache(maxsize=128)
 def sizes_of(edges: EdgeSet) -> EdgeSizes:
     """Chooses chunks and runs, and bounds the rows and runs of a part."""
@@ -119,11 +114,13 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
     return found
 
 
-def shapes(listed: Shapes, sets: Iterable[EdgeSet]) -> Shapes:
+def shapes(
+    listed: Shapes, sets: Iterable[EdgeSet], choose: Callable[[EdgeSet], EdgeSizes] = sizes_of
+) -> Shapes:
     """Shapes of the arrays that `arrays` makes, and of listed ones that need room for a chunk."""
     found: Shapes = {}
     for edges, side, prefix in orientations(sets):
-        sizes, name = sizes_of(edges), edges.name
+        sizes, name = choose(edges), edges.name
         (*lead, pointers), integer = listed[f"{prefix}/compressed_ptr"]
         room: RowSizes = getattr(sizes, side)
         extents = dict.fromkeys(_VISITED, room.entries + sizes.chunk)
@@ -149,7 +146,12 @@ def shapes(listed: Shapes, sets: Iterable[EdgeSet]) -> Shapes:
     return found
 
 
-def arrays(part: Arrays, placed: Shapes, sets: Iterable[EdgeSet]) -> Arrays:
+def arrays(
+    part: Arrays,
+    placed: Shapes,
+    sets: Iterable[EdgeSet],
+    choose: Callable[[EdgeSet], EdgeSizes] = sizes_of,
+) -> Arrays:
     """Orders the rows of every group by length, and cuts heavy ones into runs.
 
     The values of non-zeros are stored in both orders: a permutation at run time takes as long as
@@ -158,7 +160,7 @@ def arrays(part: Arrays, placed: Shapes, sets: Iterable[EdgeSet]) -> Arrays:
 
     def make(edges: EdgeSet, side: str, tables: Arrays) -> Arrays:
         prefix = edges.prefixes[side]
-        made = _cut(tables, getattr(sizes_of(edges), side), edges.own_rows(side), prefix)
+        made = _cut(tables, getattr(choose(edges), side), edges.own_rows(side), prefix)
         found = {f"{prefix}/{field}": values for field, values in made.items()}
         if edges.shares_halo and side == "by_sender":
             found[f"{edges.name}/halo_position"] = _in_halo(made, tables, edges.table(side)[1])

@@ -8,7 +8,7 @@ import pytest
 
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.derived.chunks import PIECE, choose_longest
-from jaxgraph.layout.derived.rows import compare, edge_sizes
+from jaxgraph.layout.derived.rows import compare, sizes_of
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, leaving
 from jaxgraph.layout.shard_tables import PartTables, tabulate
@@ -29,7 +29,7 @@ def hub(mode: str = "sar", edges_of_hub: int = 300) -> PartTables:
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_rows_longer_than_the_cheapest_run_are_cut(mode):
     tables = hub(mode)
-    sizes, lengths = edge_sizes(tables.manifest)["incoming"], tables.survey.extents.lengths
+    sizes, lengths = sizes_of(tables.manifest.edge_sets["incoming"]), tables.survey.extents.lengths
     parts, cut = placed_parts(tables), 0
     for side in ("by_receiver", "by_sender"):
         own = getattr(sizes, side)
@@ -54,7 +54,7 @@ def test_rows_longer_than_the_cheapest_run_are_cut(mode):
 
 def test_edges_that_leave_a_part_take_the_runs_of_those_that_end_there():
     manifest = hub().manifest
-    incoming, outgoing = (edge_sizes(manifest)[edges] for edges in ("incoming", "outgoing"))
+    incoming, outgoing = (sizes_of(manifest.edge_sets[edges]) for edges in ("incoming", "outgoing"))
     assert outgoing.chunk == incoming.chunk
     assert outgoing.by_receiver.longest == incoming.by_receiver.longest
     counts = manifest.lengths[0].by_sender
@@ -72,7 +72,7 @@ def test_rows_are_cut_into_longer_runs_where_there_is_no_room():
         even.manifest.lengths[0].by_sender,
     )
     manifest = dataclasses.replace(long.manifest, lengths=(short,))
-    assert edge_sizes(manifest)["incoming"].by_receiver.longest == 1
+    assert sizes_of(manifest.edge_sets["incoming"]).by_receiver.longest == 1
     assert not [n for n, (a, b) in compare(long.manifest, manifest).items() if a > b and "rec" in n]
     part = placed_part(long, manifest, 1, "cpu")
     check_orientation(part, "incoming", manifest)
@@ -91,7 +91,7 @@ def test_a_part_with_more_rows_than_its_manifest_says_is_refused():
 
 def test_every_array_of_slots_has_room_for_a_chunk_after_its_last_edge():
     manifest = hub().manifest
-    chunk, listed = edge_sizes(manifest)["incoming"].chunk, manifest.array_shapes()
+    chunk, listed = sizes_of(manifest.edge_sets["incoming"]).chunk, manifest.array_shapes()
     placed = placed_shapes(manifest, "xla")
     for name in ("incoming/by_receiver/neighbors", "outgoing/by_sender/edge_ids"):
         assert placed[name][0][0] == listed[name][0][0] + chunk
