@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -17,13 +18,12 @@ from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import kind_of
-from jaxgraph.layout.node_tables import num_edge_types
 from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.parallel.assembly import assemble
-from jaxgraph.parallel.edge_order import InEdgeOrder
+from jaxgraph.parallel.edge_order import InEdgeOrder, edge_order
 from jaxgraph.parallel.named_data import check_held
 from jaxgraph.parallel.neighborhood import check_neighborhood, check_nodes
 from jaxgraph.parallel.placement import shard as shard_graph
@@ -34,6 +34,7 @@ from jaxgraph.partition.assignment import Partition
 
 Pytree = Any
 N = TypeVar("N")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,36 +57,29 @@ class WholeGraph(InEdgeOrder):
         return self.shard.edge_slots
 
 
-_Place = tuple[jax.Device, np.dtype]
-"""A device, and the type of JAX's floating numbers, which degrees are held in."""
-
-_PLACED: weakref.WeakKeyDictionary[Graph, dict[_Place, WholeGraph]] = weakref.WeakKeyDictionary()
-_SHARDED: weakref.WeakKeyDictionary[Graph, dict[_Place, ShardedGraph]] = weakref.WeakKeyDictionary()
+_HELD: weakref.WeakKeyDictionary[Graph, dict[Any, Any]] = weakref.WeakKeyDictionary()
+"""By function, device, and the type of JAX's floating numbers, which degrees are held in."""
 
 
 def sharded_on_one(graph: Graph) -> ShardedGraph:
     """Shards a graph over a mesh of JAX's default device; once, for as long as the graph lives."""
-    placed, place = _SHARDED.setdefault(graph, {}), _default_place()
-    if place not in placed:
-        placed[place] = shard_graph(graph, None, Mesh([place[0]], "graph"))
-    return placed[place]
+    return _once(_shard, graph)
 
 
 def on_whole_graph(graph: Graph) -> WholeGraph:
     """Places a graph on JAX's default device; once, for as long as the graph lives."""
-    placed, place = _PLACED.setdefault(graph, {}), _default_place()
-    if place not in placed:
-        # Also within jax.jit and jax.grad, whose program takes the arrays as constants.
-        with jax.ensure_compile_time_eval():
-            placed[place] = _place(graph, place[0])
-    return placed[place]
+    return _once(_place, graph)
 
 
-def _default_place() -> _Place:
+def _once(make: Callable[[Graph, Any], T], graph: Graph) -> T:
+    # Also within jax.jit and jax.grad, whose program takes the arrays as constants.
     with jax.ensure_compile_time_eval():
         number = jnp.zeros(())
         (device,) = number.devices()
-    return device, number.dtype
+        held, key = _HELD.setdefault(graph, {}), (make, device, number.dtype)
+        if key not in held:
+            held[key] = make(graph, device)
+        return held[key]
 
 
 def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
@@ -158,28 +152,24 @@ def _refuse_sparse_of_jax(x: Any) -> None:
             )
 
 
+def _shard(graph: Graph, device: Any) -> ShardedGraph:
+    return shard_graph(graph, None, Mesh([device], "graph"))
+
+
 def _place(graph: Graph, device: Any) -> WholeGraph:
     check_held(graph)
-    # Edges travel with their numbers, from 1, so that empty slots are told from the first edge.
-    every = np.arange(1, graph.num_edges + 1, dtype=np.int32)
     partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
-    source = tabulate(graph.replace(edge_type=every), partition, "sar", fewest_rows=1)
-    manifest = source.manifest
+    source = tabulate(graph, partition, "sar", fewest_rows=1)
     implementation = usable_implementation(None, device)
-    arrays: dict[str, Any] = dict(placed_part(source, manifest, 0, implementation))
-    numbers = arrays.pop("edge_type")
-    slots = np.flatnonzero(numbers)
-    slot_of_edge = np.empty(graph.num_edges, np.int32)
-    slot_of_edge[numbers[slots] - 1] = slots
-    edge_of_slot = np.maximum(numbers - 1, 0)
-    if graph.edge_type is not None:
-        types = graph.edge_type if graph.num_edges else np.zeros(1, np.int32)
-        arrays["edge_type"] = np.where(numbers > 0, types[edge_of_slot], 0).astype(np.int32)
+    arrays: dict[str, Any] = dict(placed_part(source, source.manifest, 0, implementation))
+    (edges,) = source.survey.incoming
+    edge_of_slot = edges.by_receiver.in_row_order(edges.edges)
+    order = edge_order(edge_of_slot, len(arrays["incoming/receivers"]), graph.num_edges)
     # Not committed to it: JAX then moves the graph to a model that was trained on other devices.
     with jax.default_device(device):
-        placed = jax.device_put((arrays, edge_of_slot, slot_of_edge))
-    shared = dataclasses.replace(manifest, counts=None, num_edge_types=num_edge_types(graph))
-    return WholeGraph(assemble(placed[0], shared, (), False, implementation), *placed[1:])
+        arrays, *order = jax.device_put((arrays, *order))
+    shared = dataclasses.replace(source.manifest, counts=None)
+    return WholeGraph(assemble(arrays, shared, (), False, implementation), *order)
 
 
 def _refuse(*_: Any) -> Any:
