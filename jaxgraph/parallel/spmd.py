@@ -289,9 +289,7 @@ def _row_states(arguments: Pytree, own: Set[tuple[str, ...]], *, of_edges: bool)
             # Below a field are columns of features, which have rows of all nodes.
             number = next(numbers)
             return jax.tree_util.tree_map_with_path(
-                lambda path, leaf: state_of_field(
-                    path[1:], leaf.ndim, number, own, of_edges=of_edges
-                ),
+                lambda path, leaf: state_of_field(path[1:], leaf, number, own, of_edges=of_edges),
                 part,
             )
         is_split = isinstance(part, nnx.Variable) and _is_split(part)

@@ -6,19 +6,13 @@ from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
+from jaxgraph.layout.schema import node_fields
 from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.row_flow import RowsError, follow_rows
-from jaxgraph.parallel.checks.row_states import Number, Rows, RowState, Same, Share, Unknown
+from jaxgraph.parallel.checks.row_states import Rows, RowState, Same, Share, Unknown
 
-_PADDING: Mapping[str, Number | None] = MappingProxyType(
-    {
-        **dict.fromkeys(("node_mask", "missing_self_loop"), False),
-        **dict.fromkeys(("train_mask", "val_mask", "test_mask"), False),
-        **dict.fromkeys(("in_degree", "weighted_in_degree", "nodes", "graph_ids", "node_ids"), 0),
-        "labels": None,
-    }
-)
-"""Fields of a shard with a row per node, and the number in their padding; None: not known."""
+_FILLS = {field.name: field.fill for field in node_fields(num_classes=0)}
+"""The numbers in the padding of a shard's arrays with a row per node."""
 
 _NATURAL = frozenset(("in_degree", "node_ids", "graph_ids"))
 """Integer fields without negative entries."""
@@ -84,7 +78,7 @@ _OF_EDGES = frozenset(("edges", "edge_weight", "edge_type", "edge_data", "kept_e
 
 
 def state_of_field(
-    path: Sequence[Any], dimensions: int, graph: int, own: Set[tuple[str, ...]], *, of_edges: bool
+    path: Sequence[Any], leaf: Any, graph: int, own: Set[tuple[str, ...]], *, of_edges: bool
 ) -> RowState:
     """Returns the state of an array of the shard on an axis that the fields `own` have."""
     if path[0].name not in ("tables", "relations"):
@@ -99,10 +93,11 @@ def state_of_field(
     of_table = owner in own
     if (*owner, name) in own:
         of_table, name, below = True, below[0].name, below[1:]
-    if not of_table or name not in _PADDING or below:
+    if not of_table or name not in _FILLS or below:
         return Unknown(graph)
-    padding = (-1 if dimensions == 2 else 0) if name == "labels" else _PADDING[name]
-    return Rows(Along(1), padding, name in _NATURAL, graph)
+    # Classes are one number for each node; 0 says that a node has none of several labels.
+    padding = _FILLS[name] if leaf.ndim == 2 else 0
+    return Rows(Along(1), bool(padding) if leaf.dtype == bool else padding, name in _NATURAL, graph)
 
 
 def check_rows(
