@@ -16,7 +16,7 @@ from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.layout.local_order import LocalOrder, order_of_nodes
 from jaxgraph.layout.node_tables import Degrees
 from jaxgraph.layout.part_edges import PartEdges, ordered_edges
-from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, count_lengths, stack_lengths
+from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, count_lengths, join_lengths
 from jaxgraph.partition.sorting import index_dtype
 
 _ALIGNMENT = 64
@@ -165,7 +165,7 @@ class OrderedFiles(Sequence[PartEdges]):
             arrays = self._mapped(part)
             values = {x: arrays[f"{side}/lengths/{x}"].copy() for x in _LENGTHS}
             found.append(RowLengths(**values, num_tables=1, groups_per_table=groups))
-        return stack_lengths(found)
+        return join_lengths(found, len(found))
 
     def _mapped(self, part: int) -> dict[str, np.ndarray]:
         # One map for each part: a process may have a thousand open files.

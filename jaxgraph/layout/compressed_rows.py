@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -50,7 +49,8 @@ class CompressedRows:
 
     def groups(self) -> np.ndarray:
         """The group of each row, unsigned [rows of all groups]."""
-        return _group_of(self.pointers)
+        groups = np.arange(self.num_groups, dtype=smallest_unsigned(self.num_groups))
+        return np.repeat(groups, np.diff(self.pointers))
 
     def in_row_order(self, values: np.ndarray) -> np.ndarray:
         """Values [edges, ...] by edge, in row order."""
@@ -65,16 +65,9 @@ class CompressedRows:
         found[self.edges] = in_row_order
         return found
 
-    def slot_of_edge(self) -> np.ndarray:
-        """The slot of each edge in row order, int [edges]."""
-        if self.edges is not None:
-            return inverse_permutation(self.edges)
-        count = int(self.edge_ptr[-1])
-        return np.arange(count, dtype=index_dtype(count))
-
     def halo_order(self) -> np.ndarray:
         """The rows of all groups in halo order, int [rows of all groups]."""
-        return order_by_length(self.lengths, self.pointers)
+        return order_by_length(self.lengths, self.pointers, self.rows)
 
     def halo_numbers(self) -> np.ndarray:
         """The number of each row in the halo order of its group, int [rows of all groups]."""
@@ -97,53 +90,12 @@ def compress(rows: np.ndarray, edges: np.ndarray | None, edge_ptr: np.ndarray) -
     return CompressedRows(rows[starts], starts, pointers, edges, edge_ptr)
 
 
-def concatenate_groups(members: Sequence[tuple[CompressedRows, int]]) -> CompressedRows:
-    """Joins groups of several compressed rows."""
-    row_counts = [some.pointers[g + 1] - some.pointers[g] for some, g in members]
-    edge_counts = [some.edge_ptr[g + 1] - some.edge_ptr[g] for some, g in members]
-    pointers, edge_ptr = (np.cumsum([0, *counts]) for counts in (row_counts, edge_counts))
-    dtype = index_dtype(int(edge_ptr[-1]))
-    rows, starts, edges = [], [], []
-    for (some, group), first in zip(members, edge_ptr.tolist(), strict=False):
-        own = slice(some.pointers[group], some.pointers[group + 1])
-        rows.append(some.rows[own])
-        shift = first - int(some.edge_ptr[group])
-        starts.append(some.starts[own].astype(dtype) + shift)
-        if some.edges is not None:
-            numbers = some.edges[some.edge_ptr[group] : some.edge_ptr[group + 1]]
-            edges.append(numbers.astype(dtype) + shift)
-    return CompressedRows(
-        np.concatenate(rows),
-        np.concatenate(starts),
-        pointers,
-        np.concatenate(edges) if edges else None,
-        edge_ptr,
-    )
-
-
-def order_by_length(
-    lengths: np.ndarray, pointers: np.ndarray, among: np.ndarray | None = None
-) -> np.ndarray:
-    """Orders rows by group, within each by descending number of edges."""
+def order_by_length(lengths: np.ndarray, pointers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Orders rows by group, within each by descending number of edges, then by row."""
     largest = int(lengths.max(initial=0))
     keys = (largest - lengths).astype(smallest_unsigned(largest))
-    if among is None:
-        return _order_within(keys, pointers)
-    order = among[np.argsort(keys[among], kind="stable")]
-    if len(pointers) > 2:
-        order = order[np.argsort(_group_of(pointers)[order], kind="stable")]
-    return order
-
-
-def _order_within(keys: np.ndarray, pointers: np.ndarray) -> np.ndarray:
-    """The rows of each group by ascending key; NumPy's orders have 64 bits, so one at a time."""
     order = np.empty(len(keys), index_dtype(len(keys)))
+    # NumPy's orders have 64 bits: one group at a time.
     for first, stop in itertools.pairwise(pointers):
-        order[first:stop] = np.argsort(keys[first:stop], kind="stable")
-        order[first:stop] += order.dtype.type(first)
+        order[first:stop] = np.lexsort((rows[first:stop], keys[first:stop])) + first
     return order
-
-
-def _group_of(pointers: np.ndarray) -> np.ndarray:
-    groups = np.arange(len(pointers) - 1, dtype=smallest_unsigned(len(pointers) - 1))
-    return np.repeat(groups, np.diff(pointers))

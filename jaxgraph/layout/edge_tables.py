@@ -10,6 +10,7 @@ import numpy as np
 from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.layout.manifest import Arrays
 from jaxgraph.layout.part_edges import PartEdges
+from jaxgraph.partition.sorting import inverse_permutation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +40,9 @@ def edge_tables(
         arrays[f"{prefix}/compressed_ptr"] = rows.pointers
         arrays[f"{prefix}/compressed_rows"] = side.numbers
         arrays[f"{prefix}/compressed_starts"] = np.append(rows.starts, rows.edge_ptr[-1])
-    slots = by_receiver.rows.slot_of_edge()
-    arrays[f"{name}/by_sender/edge_ids"] = by_sender.rows.in_row_order(slots)
+    edges = by_receiver.rows.edges
+    assert edges is not None
+    arrays[f"{name}/by_sender/edge_ids"] = by_sender.rows.in_row_order(inverse_permutation(edges))
     if repetition is not None:
         arrays[f"{name}/repetition"] = by_receiver.rows.in_row_order(repetition)
     return arrays

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.layout.manifest import Arrays, Manifest
-from jaxgraph.layout.schema import SIDES
+from jaxgraph.layout.schema import SIDES, EdgeSet, orientations
 
 
 def part_error(fault: str) -> ValueError:
@@ -32,37 +32,36 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
     for name, field in fields.items():
         if field.points_into is not None:
             _check_pointers(where + name, arrays[name], len(arrays[field.points_into]))
-    for edges in manifest.edge_sets.values():
-        ends = [edges.table(side) for side in SIDES]
-        for end, own, other in zip(edges.prefixes.values(), ends, ends[::-1], strict=True):
-            tables = {name: x for name, x in arrays.items() if name.startswith(f"{end}/")}
-            # Edges among columns have a leading axis of chunks.
-            for values in zip(*map(np.atleast_2d, tables.values()), strict=True):
-                _check_orientation(dict(zip(tables, values, strict=True)), where, end, own, other)
+    for edges, side, prefix in orientations(manifest.edge_sets.values()):
+        (other,) = set(SIDES) - {side}
+        for tables in tables_of(arrays, edges, side):
+            _check_orientation(tables, where + prefix, edges.table(side), edges.table(other))
+
+
+def tables_of(arrays: Arrays, edges: EdgeSet, side: str) -> list[Arrays]:
+    """The tables of an orientation by their own names; those of edges on columns for each chunk."""
+    start = f"{edges.prefixes[side]}/"
+    found = {name.removeprefix(start): x for name, x in arrays.items() if name.startswith(start)}
+    if edges.chunks is None:
+        return [found]
+    return [{name: x[chunk] for name, x in found.items()} for chunk in range(edges.chunks)]
 
 
 def _check_orientation(
-    arrays: Arrays, where: str, end: str, own: tuple[int, int], other: tuple[int, int]
+    tables: Arrays, what: str, own: tuple[int, int], other: tuple[int, int]
 ) -> None:
-    neighbors, pointers, rows, starts = (
-        arrays[f"{end}/{name}"]
-        for name in ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")
-    )
-    most = min(len(rows), len(starts) - 1)
-    _check_pointers(f"{where}{end}/compressed_ptr", pointers, most)
+    pointers, rows, starts = (tables[f"compressed_{name}"] for name in ("ptr", "rows", "starts"))
+    _check_pointers(f"{what}/compressed_ptr", pointers, min(len(rows), len(starts) - 1))
     starts = starts[: pointers[-1] + 1]
-    _check_pointers(f"{where}{end}/compressed_starts", starts, len(neighbors))
-    first = pointers[1]
-    for name, values, split, table in (
-        ("compressed_rows", rows, first, own),
-        ("neighbors", neighbors, starts[first], other),
-    ):
+    _check_pointers(f"{what}/compressed_starts", starts, len(tables["neighbors"]))
+    splits = {"compressed_rows": (pointers[1], own), "neighbors": (starts[pointers[1]], other)}
+    for name, (split, table) in splits.items():
         # Vector loads extend past the last edge and the last row, into the padding.
+        values = tables[name]
         for some, stop in zip((values[:split], values[split:]), table, strict=True):
-            _check_below(f"{where}{end}/{name}", some, max(stop, 1), 0)
-    if f"{end}/edge_ids" in arrays:
-        edges = max(int(starts[-1]), 1)
-        _check_below(f"{where}{end}/edge_ids", arrays[f"{end}/edge_ids"], edges, 0)
+            _check_below(f"{what}/{name}", some, max(stop, 1), 0)
+    if "edge_ids" in tables:
+        _check_below(f"{what}/edge_ids", tables["edge_ids"], max(int(starts[-1]), 1), 0)
 
 
 def _check_pointers(what: str, pointers: np.ndarray, most: int) -> None:

@@ -85,7 +85,7 @@ def order_of_nodes(
     else:
         by_rank = counting_argsort(rank, num_nodes)
         nodes = by_rank[np.argsort(key[by_rank], kind="stable")]
-    part_ptr = _pointers(np.bincount(part, minlength=parts))
+    part_ptr = np.append(0, np.cumsum(np.bincount(part, minlength=parts)))
     nodes = nodes.astype(index_dtype(num_nodes))
     row = np.empty(num_nodes, np.int32)
     for own in np.split(nodes, part_ptr[1:-1]):
@@ -97,7 +97,7 @@ def order_of_nodes(
         part_ptr=part_ptr,
         boundary=np.bincount(part[on_boundary], minlength=parts),
         edges=edges,
-        edge_ptr=_pointers(edge_counts),
+        edge_ptr=np.append(0, np.cumsum(edge_counts)),
     )
 
 
@@ -117,8 +117,3 @@ def _scan_edges(
         on_boundary[senders[cut]] = True
         on_boundary[receivers[cut]] = True
     return receiver_part, counts, on_boundary
-
-
-def _pointers(counts: np.ndarray) -> np.ndarray:
-    """int64 [parts + 1]: where each part starts."""
-    return np.concatenate([[0], np.cumsum(counts)])

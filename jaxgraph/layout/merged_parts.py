@@ -58,7 +58,7 @@ class MergedParts:
 
     def node_data(self, part: int) -> Arrays:
         """The arrays of the table of a part's nodes, by name."""
-        own = self._own(part)
+        own = _own(self.source, len(self.incoming), part)
         places = _places(own, self.order.nodes_of(part))
         return {
             name: np.concatenate([_of_nodes(each, name) for each in own])[places]
@@ -67,7 +67,7 @@ class MergedParts:
 
     def edge_data(self, part: int, edges: np.ndarray) -> Arrays:
         """The user's data of some edges that end in a part, by name."""
-        own = self._own(part)
+        own = _own(self.source, len(self.incoming), part)
         counts = [len(_ends(arrays)[0]) for arrays in own]
         return {
             name: np.concatenate([x[name][:n] for x, n in zip(own, counts, strict=True)])[edges]
@@ -77,9 +77,6 @@ class MergedParts:
     def part(self, index: int) -> Arrays:
         """The arrays of one part by name, not padded."""
         return part_arrays(self, index, self.manifest)
-
-    def _own(self, part: int) -> list[Any]:
-        return _own(self.source, len(self.incoming), part)
 
 
 def merge_parts(source: PartSource, num_parts: int) -> MergedParts:

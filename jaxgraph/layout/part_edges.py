@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.compressed_rows import CompressedRows, compress, concatenate_groups
+from jaxgraph.layout.compressed_rows import CompressedRows, compress
 from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.partition.sorting import counting_argsort, index_dtype
@@ -174,5 +174,22 @@ def outgoing_edges(incoming: Sequence[PartEdges], part: int) -> PartEdges:
 
 def outgoing_rows(incoming: Sequence[CompressedRows], part: int) -> CompressedRows:
     """The rows at one end of the edges that leave a part for others."""
-    parts = len(incoming)
-    return concatenate_groups([(incoming[(part + step) % parts], step) for step in range(1, parts)])
+    rows, starts, edges, pointers, edge_ptr = [], [], [], [0], [0]
+    for step in range(1, len(incoming)):
+        some = incoming[(part + step) % len(incoming)]
+        own = slice(*some.pointers[step : step + 2].tolist())
+        first, stop = some.edge_ptr[step : step + 2].tolist()
+        shift = edge_ptr[-1] - first
+        rows.append(some.rows[own])
+        starts.append(some.starts[own] + shift)
+        if some.edges is not None:
+            edges.append(some.edges[first:stop] + shift)
+        pointers.append(pointers[-1] + own.stop - own.start)
+        edge_ptr.append(stop + shift)
+    return CompressedRows(
+        np.concatenate(rows),
+        np.concatenate(starts),
+        np.asarray(pointers),
+        np.concatenate(edges) if edges else None,
+        np.asarray(edge_ptr),
+    )

@@ -111,24 +111,15 @@ def count_lengths(tables: Sequence[CompressedRows], *, whole: bool = False) -> R
     )
 
 
-def stack_lengths(several: Sequence[RowLengths]) -> RowLengths:
-    """Stacks the counts of tables that were counted one by one."""
-    joined = join_lengths(several)
-    tables = sum(each.num_tables for each in several)
-    return dataclasses.replace(
-        joined, num_tables=tables, groups_per_table=several[0].groups_per_table
-    )
-
-
-def join_lengths(several: Sequence[RowLengths]) -> RowLengths:
-    """Joins several counts into those of one table."""
+def join_lengths(several: Sequence[RowLengths], num_tables: int = 1) -> RowLengths:
+    """Joins several counts into those of one table, or of so many tables in turn."""
     first = np.cumsum([0, *(each.num_groups for each in several)])
     return RowLengths(
         np.concatenate([x.groups + shift for x, shift in zip(several, first[:-1], strict=True)]),
         np.concatenate([each.lengths for each in several]),
         np.concatenate([each.rows for each in several]),
-        1,
-        int(first[-1]),
+        num_tables,
+        int(first[-1]) // num_tables,
     )
 
 

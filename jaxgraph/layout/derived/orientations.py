@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from jaxgraph.layout.index_check import part_error
+from jaxgraph.layout.index_check import part_error, tables_of
 from jaxgraph.layout.manifest import Arrays, Shapes
 from jaxgraph.layout.schema import EdgeSet, orientations
 
@@ -23,20 +23,14 @@ def by_orientation(
 ) -> Arrays:
     """Makes arrays for every orientation of a part, from its tables by their own names."""
     found: Arrays = {}
-    for edges, side, prefix in orientations(sets):
-        start = f"{prefix}/"
-        tables = {name.removeprefix(start): x for name, x in part.items() if name.startswith(start)}
-        if edges.chunks is None:
+    for edges, side, _ in orientations(sets):
+        lead = 0 if edges.chunks is None else 1
+        made: dict[str, list[np.ndarray]] = {}
+        for tables in tables_of(part, edges, side):
             for name, values in make(edges, side, tables).items():
-                found[name] = fill(name, values, *placed[name])
-            continue
-        by_chunk: dict[str, list[np.ndarray]] = {}
-        for chunk in range(edges.chunks):
-            made = make(edges, side, {field: x[chunk] for field, x in tables.items()})
-            for name, values in made.items():
-                (_, *shape), dtype = placed[name]
-                by_chunk.setdefault(name, []).append(fill(name, values, tuple(shape), dtype))
-        found |= {name: np.stack(each) for name, each in by_chunk.items()}
+                shape, dtype = placed[name]
+                made.setdefault(name, []).append(fill(name, values, shape[lead:], dtype))
+        found |= {name: np.stack(each) if lead else each[0] for name, each in made.items()}
     return found
 
 

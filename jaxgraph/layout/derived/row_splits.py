@@ -20,8 +20,11 @@ from pallas_kernels.schedule import SHORTEST, Pieces, cut_rows, longest_piece, m
 _WHOLE = ("whole_rows", "whole_starts", "whole_lengths")
 _PER_GROUP = ("counts", "longest")
 _POINTERS = ("whole_ptr", "split_ptr", "row_ptr")
-_PER_SPLIT = ("split_rows", "split_starts", "split_lengths", "rows", "firsts", "splits")
-FIELDS = (*_WHOLE, *_PER_GROUP, *_POINTERS, *_PER_SPLIT)
+_OF_SPLITS = {f"split_{name}": name for name in ("rows", "starts", "lengths")}
+_OF_CUT_ROWS = {"rows": "joined_rows", "firsts": "joined_starts", "splits": "joined_lengths"}
+_PIECES = _OF_SPLITS | _OF_CUT_ROWS
+"""Fields of `pallas_kernels.schedule.Pieces`, whose groups are joined."""
+FIELDS = (*_WHOLE, *_PER_GROUP, *_POINTERS, *_PIECES)
 """Arrays of `jaxgraph.ops.core.edges.RowSplits`."""
 
 
@@ -52,7 +55,7 @@ def shapes(listed: Shapes, sets: Iterable[EdgeSet]) -> Shapes:
         splits, groups = most_pieces(slots, longest_row(edges, side)), pointers - 1
         sizes = dict.fromkeys(_PER_GROUP, groups) | dict.fromkeys(_POINTERS, pointers)
         sizes |= dict.fromkeys(_WHOLE, _room(groups, rows, edges.own_rows(side)))
-        for field, size in (sizes | dict.fromkeys(_PER_SPLIT, splits)).items():
+        for field, size in (sizes | dict.fromkeys(_PIECES, splits)).items():
             found[f"{prefix}/cut/{field}"] = ((*lead, size), integer)
     return found
 
@@ -99,19 +102,11 @@ def split_rows(tables: Arrays, lengths: np.ndarray, of_first: int) -> Arrays:
 
 
 def _tables(groups: list[Pieces]) -> Arrays:
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(each, name) for each in groups])
-
     cut = [len(each.joined_rows) for each in groups]
     return {
         "counts": np.asarray(cut),
         "longest": np.asarray([each.lengths.max(initial=0) for each in groups]),
         "split_ptr": np.cumsum([0, *(len(each.rows) for each in groups)]),
-        "split_rows": joined("rows"),
-        "split_starts": joined("starts"),
-        "split_lengths": joined("lengths"),
         "row_ptr": np.cumsum([0, *cut]),
-        "rows": joined("joined_rows"),
-        "firsts": joined("joined_starts"),
-        "splits": joined("joined_lengths"),
+        **{x: np.concatenate([getattr(g, of) for g in groups]) for x, of in _PIECES.items()},
     }

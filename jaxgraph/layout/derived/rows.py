@@ -66,6 +66,10 @@ class EdgeSizes:
     by_sender: RowSizes
 
 
+Choice = Callable[[EdgeSet], EdgeSizes]
+"""The sizes of some edges."""
+
+
 @functools.lru_cache(maxsize=128)
 def sizes_of(edges: EdgeSet) -> EdgeSizes:
     """Chooses chunks and runs, and bounds the rows and runs of a part."""
@@ -114,9 +118,7 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
     return found
 
 
-def shapes(
-    listed: Shapes, sets: Iterable[EdgeSet], choose: Callable[[EdgeSet], EdgeSizes] = sizes_of
-) -> Shapes:
+def shapes(listed: Shapes, sets: Iterable[EdgeSet], choose: Choice = sizes_of) -> Shapes:
     """Shapes of the arrays that `arrays` makes, and of listed ones that need room for a chunk."""
     found: Shapes = {}
     for edges, side, prefix in orientations(sets):
@@ -147,10 +149,7 @@ def shapes(
 
 
 def arrays(
-    part: Arrays,
-    placed: Shapes,
-    sets: Iterable[EdgeSet],
-    choose: Callable[[EdgeSet], EdgeSizes] = sizes_of,
+    part: Arrays, placed: Shapes, sets: Iterable[EdgeSet], choose: Choice = sizes_of
 ) -> Arrays:
     """Orders the rows of every group by length, and cuts heavy ones into runs.
 
@@ -213,7 +212,7 @@ def visited_rows(tables: Arrays, longest: int, num_rows: int) -> Arrays:
     pointers = tables["compressed_ptr"].astype(np.int64)
     bounds = tables["compressed_starts"][: pointers[-1] + 1]
     rows, lengths = tables["compressed_rows"][: pointers[-1]], np.diff(bounds)
-    order = order_by_length(lengths, pointers, _by_row(rows, pointers))
+    order = order_by_length(lengths, pointers, rows)
     rows, starts, lengths = rows[order], bounds[order], lengths[order]
     group, groups = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers)), len(pointers) - 1
     position = np.full(num_rows, -1, np.int32)
@@ -232,30 +231,14 @@ def visited_rows(tables: Arrays, longest: int, num_rows: int) -> Arrays:
     ahead = np.diff(pointers) - runs_before
     visited_starts, visited_lengths = starts.copy(), lengths.copy()
     visited_starts[heavy], visited_lengths[heavy] = ahead[group[heavy]] + first, counts
-    places = (
-        np.arange(len(rows)) + runs_before[group],
-        (run_ptr[:-1] + ahead)[group[row]] + np.arange(len(row)),
-    )
-    found = {
-        "rows": (rows, rows[row]),
-        "starts": (visited_starts, starts[row] + done),
-        "degrees": (visited_lengths, np.minimum(lengths[row] - done, longest)),
+    visited = {
+        "rows": np.append(rows, rows[row]),
+        "starts": np.append(visited_starts, starts[row] + done),
+        "degrees": np.append(visited_lengths, np.minimum(lengths[row] - done, longest)),
     }
-    arrays: Arrays = {
+    places = np.argsort(np.append(2 * group, 2 * group[row] + 1), kind="stable")
+    return {name: values[places] for name, values in visited.items()} | {
         "run_ptr": run_ptr,
         "heavy_rows": np.bincount(group[heavy], minlength=groups),
         "position": position,
     }
-    for name, values in found.items():
-        arrays[name] = joined = np.empty(run_ptr[-1], np.int32)
-        for at, some in zip(places, values, strict=True):
-            joined[at] = some
-    return arrays
-
-
-def _by_row(rows: np.ndarray, pointers: np.ndarray) -> np.ndarray | None:
-    """The order of all groups' rows by ascending row; None: they ascend within every group."""
-    ascends = rows[1:] > rows[:-1]
-    ends = pointers[1:-1]
-    ascends[ends[(ends > 0) & (ends < len(rows))] - 1] = True
-    return None if ascends.all() else counting_argsort(rows, int(rows.max()) + 1)
