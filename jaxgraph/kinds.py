@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +36,13 @@ def kind_of(value: Any) -> str:
         return f"the class {value.__name__}"
     name = type(value).__name__
     return _NAMES.get(name, f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}")
+
+
+def check_positive(name: str, value: Any, meaning: str = "") -> None:
+    """Checks that an argument is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        text = meaning and f": {meaning}"
+        raise ValueError(f"{name} is {value!r}; expected a positive integer{text}")
 
 
 def way_to_graph(value: Any) -> str:

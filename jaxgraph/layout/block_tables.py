@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from jaxgraph.kinds import check_positive
 from jaxgraph.layout.derived import rows
 from jaxgraph.layout.derived.chunks import CHUNKS_ALONE, LARGEST_CHUNK, PIECE, SMALLEST_CHUNK
 from jaxgraph.layout.derived.orientations import fill
@@ -40,12 +41,11 @@ class BlockSizes:
 
     def __post_init__(self) -> None:
         for name, size in dataclasses.asdict(self).items():
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                raise ValueError(f"{name} is {size!r}; expected a positive integer")
+            check_positive(name, size)
 
     def visits(self) -> rows.EdgeSizes:
         """The sizes of the loops over the edges; a chunk has room for the runs of heavy rows."""
-        limit = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, self.num_receivers // CHUNKS_ALONE))
+        limit = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, int(self.num_receivers) // CHUNKS_ALONE))
         chunk = 1 << (limit.bit_length() - 1)
         block = chunk // PIECE
         longest = max(PIECE, -(-2 * self.num_edges // (chunk - block)))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from numbers import Integral
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from jaxgraph.kinds import check_positive
 from jaxgraph.layout.derived import rows
 from jaxgraph.layout.derived.orientations import fill
 from jaxgraph.layout.description import sized
@@ -21,6 +22,7 @@ from jaxgraph.layout.edge_tables import group_tables
 from jaxgraph.layout.extents import Extents
 from jaxgraph.layout.feature_tables import FeatureEdges, count_features, feature_edges
 from jaxgraph.layout.index_range import check_sizes
+from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.layout.manifest import (
     COLUMNS,
     FEATURES,
@@ -63,14 +65,9 @@ class ColumnRequest:
             raise ValueError(
                 f"topology is {self.topology!r}; expected one of {', '.join(TOPOLOGIES)}"
             )
-        _check_positive("chunks", self.chunks, "into how many chunks the rows of a part are cut")
+        check_positive("chunks", self.chunks, "into how many chunks the rows of a part are cut")
         if self.budget is not None:
-            _check_positive("feature_budget", self.budget, "bytes per device")
-
-
-def _check_positive(name: str, value: object, meaning: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} is {value!r}; expected a positive integer: {meaning}")
+            check_positive("feature_budget", self.budget, "bytes per device")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -119,9 +116,7 @@ class ColumnTables:
         """[all rows, ...] of values [nodes, ...] in the order of the graph, padded with zeros."""
         order, node_rows = self.survey.order, self.manifest.node_rows
         table = np.zeros((order.num_parts * node_rows, *values.shape[1:]), values.dtype)
-        for part in range(order.num_parts):
-            nodes, first = order.nodes_of(part), part * node_rows
-            table[first : first + len(nodes)] = values[nodes]
+        table[_rows_of(order, node_rows)] = values
         return table
 
     def _edge_arrays(self, holder: int) -> Arrays:
@@ -171,15 +166,12 @@ def column_tables(survey: Survey, manifest: Manifest, request: ColumnRequest) ->
         least = of_slice + _bytes_of_edges(tables.manifest, request)
         if least <= budget:
             return tables
+    push = ", or topology='pushed'" if request.topology == "replicated" else ""
     raise ValueError(
         f"feature_budget is {request.budget} bytes, but the smallest slice of the features, "
         f"1 of {candidates[-1]}, needs {least} with the edges that a device holds; raise the "
-        f"budget, or take more devices{_or_push(request)}"
+        f"budget, or take more devices{push}"
     )
-
-
-def _or_push(request: ColumnRequest) -> str:
-    return ", or topology='pushed'" if request.topology == "replicated" else ""
 
 
 def _bytes_of_nodes(survey: Survey, manifest: Manifest, request: ColumnRequest, groups: int) -> int:
@@ -224,23 +216,19 @@ def _tables(
         lengths=edge_lengths(flat),
     )
     slots = max(len(each.edges) for each in flat)
-    by_slice = _by_slice(survey, manifest.node_rows, schedule)
-    features = None if by_slice is None else count_features(schedule.width, by_slice)
+    nodes, order, by_slice, features = survey.graph.nodes, survey.order, None, None
+    if isinstance(nodes, sp.csr_array):
+        rows, ordered = _rows_of(order, manifest.node_rows, order.nodes), nodes[order.nodes]
+        slices = map(schedule.slice_of, range(groups))
+        by_slice = tuple(feature_edges(ordered[:, own], rows) for own in slices)
+        features = count_features(schedule.width, by_slice)
     found = describe_columns(survey.extents, manifest, schedule, slots, features)
     return ColumnTables(survey, found, by_chunk, by_slice)
 
 
-def _by_slice(
-    survey: Survey, node_rows: int, schedule: ColumnSchedule
-) -> tuple[FeatureEdges, ...] | None:
-    """The non-zeros of all nodes in each slice of sparse features, or None."""
-    nodes, order = survey.graph.nodes, survey.order
-    if not isinstance(nodes, sp.csr_array):
-        return None
-    rows = order.part[order.nodes].astype(np.int64) * node_rows + order.row[order.nodes]
-    ordered = nodes[order.nodes]
-    slices = map(schedule.slice_of, range(schedule.groups))
-    return tuple(feature_edges(ordered[:, own], rows) for own in slices)
+def _rows_of(order: LocalOrder, node_rows: int, nodes: Any = ...) -> np.ndarray:
+    """The rows of nodes in the table of all parts; those of all nodes where none are named."""
+    return order.part[nodes].astype(np.int64) * node_rows + order.row[nodes]
 
 
 def describe_columns(
@@ -278,8 +266,7 @@ def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tupl
     receivers = (order.part[graph.receivers[edges]].astype(np.int32) - parts.start) * run + row
     by_chunk = counting_argsort(chunk, chunks)
     bounds = np.searchsorted(chunk[by_chunk], np.arange(1, chunks))
-    senders = graph.senders[edges]
-    senders = order.part[senders].astype(np.int64) * node_rows + order.row[senders]
+    senders = _rows_of(order, node_rows, graph.senders[edges])
     found = []
     for some in np.split(by_chunk, bounds):
         sizes = order.num_parts * node_rows, len(parts) * run

@@ -12,9 +12,11 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxgraph.graph_arrays import check_finite, checked_categories
+from jaxgraph.kinds import check_positive
 from jaxgraph.layout.block_tables import BLOCK, BlockSizes, block_tables
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import EdgeSizes
+from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import Arrays
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.usable import usable_implementation
@@ -23,9 +25,6 @@ from jaxgraph.parallel.exchange import Exchange
 from jaxgraph.parallel.node_table import Degrees, NodeTable
 from jaxgraph.parallel.relation import EdgeArrays, Relation
 from pallas_kernels.pytrees import pytree
-
-LARGEST = np.iinfo(np.int32).max
-"""Rows and edges are numbered in 32 bits."""
 
 
 @pytree
@@ -99,7 +98,7 @@ def bipartite(
     """
     sizes = {"num_senders": num_senders, "num_receivers": num_receivers}
     for name, size in sizes.items():
-        _check_size(name, size)
+        check_positive(name, size)
     if not isinstance(receivers_first, bool | np.bool_):
         raise ValueError(f"receivers_first is {receivers_first!r}; expected True or False")
     if receivers_first and num_receivers > num_senders:
@@ -115,6 +114,7 @@ def bipartite(
             "each for every edge"
         )
     sizes["num_edges"] = count = len(senders)
+    check_sizes(sizes)
     given = {"edges": edges, "edge_weight": edge_weight, "edge_type": edge_type}
     data = {name: _edge_data(name, x, count) for name, x in given.items() if x is not None}
     room = sizes if pad_to is None else _room(pad_to, sizes)
@@ -135,7 +135,7 @@ def bipartite(
             degree = np.bincount(rows, weights, size).astype(np.float32)
         numbers = np.arange(size)
         if ids is not None:
-            numbers = _integers(f"{end}_ids", ids, size, LARGEST + 1)
+            numbers = _integers(f"{end}_ids", ids, size, 2**31)
 
         def padded(values: np.ndarray | None) -> Any:
             if values is not None:
@@ -207,12 +207,6 @@ def _room(given: Any, needed: Mapping[str, int]) -> dict[str, int]:
     return room
 
 
-def _check_size(name: str, size: Any) -> None:
-    is_integer = isinstance(size, int | np.integer) and not isinstance(size, bool)
-    if not is_integer or not 1 <= size <= LARGEST:
-        raise ValueError(f"{name} is {size!r}; expected a number of rows from 1 to {LARGEST}")
-
-
 def _concrete(name: str, values: Any) -> np.ndarray:
     if isinstance(values, Tracer):
         raise ValueError(
@@ -231,8 +225,6 @@ def _integers(name: str, values: Any, count: int | None, stop: int) -> np.ndarra
             f"{name} has shape {list(found.shape)} and type {found.dtype}; expected integers "
             f"[{'edges' if count is None else count}]"
         )
-    if len(found) > LARGEST:
-        raise ValueError(f"{name} has {len(found)} entries; a block has at most {LARGEST} edges")
     if found.size and not 0 <= found.min() <= found.max() < stop:
         raise ValueError(f"{name} holds {found.min()} to {found.max()}; expected 0 to {stop - 1}")
     return found.astype(np.int64)

@@ -154,7 +154,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"senders": FROM.astype(float)}, "expected integers"),
     ({"senders": FROM + 1}, "expected 0 to 22"),
     ({"receivers": TO - 1}, "receivers holds -1"),
-    ({"edge_weight": np.ones(3)}, "one row for each of 150 edges"),
+    ({"edge_weight": np.ones(3)}, r"expected real numbers \[150\]"),
     ({"sender_ids": np.arange(3)}, r"sender_ids has shape \[3\]"),
     ({"receivers_first": True, "num_senders": 23, "num_receivers": 24}, "first of 23"),
     ({"edge_weight": np.ones((EDGES, 2))}, "edge_weight has shape"),
