@@ -50,7 +50,7 @@ def part_alone(sharded: ShardedGraph, part: int, device: Any = None) -> Relation
     receivers, exchange = dataclasses.replace(own.receivers, axis=()), Exchange()
     if isinstance(own.exchange, Ring):
         exchange = Given.of(own.exchange)
-    senders = _table(sharded.shards.relation().receivers, receivers, *_sender_ids(own))
+    senders = _table(sharded.shards.relation().receivers, receivers, _sender_ids(own))
     return dataclasses.replace(own, senders=senders, receivers=receivers, exchange=exchange)
 
 
@@ -66,37 +66,30 @@ def _taken(held: Shard) -> Shard:
     return jax.tree.map(lambda leaf: leaf[0], held)
 
 
-def _sender_ids(own: Relation) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the global ids of own rows and halo, in the order of layers' input, and their mask.
+def _sender_ids(own: Relation) -> np.ndarray:
+    """Returns the global ids of own rows and halo, in the order of layers' input; -1: padding.
 
     In mode "domain" the rows of a part start at `num_rows + part * halo_rows`, in mode "sar" those
     of a step on the ring at `num_rows + (step - 1) * halo rows of a message`.
     """
-    nodes, parts, rows = own.receivers, own.exchange.num_parts, own.receiver_rows
-    listed, found = np.asarray(own.incoming.sender_ids), own.incoming.by_sender
+    nodes, edges, rows = own.receivers, own.incoming, own.receiver_rows
+    listed, ids = np.asarray(edges.sender_ids), np.where(nodes.node_mask, nodes.node_ids, -1)
     if not isinstance(own.exchange, Ring):
-        used = np.asarray(found.position) >= 0
-        used[:rows] = np.asarray(nodes.node_mask)
-        ids = listed.copy()
-        ids[:rows] = np.asarray(nodes.node_ids)
-        return ids[: len(used)], used
-    room = own.exchange.halo_route().rows
-    ids = np.zeros(rows + (parts - 1) * room, np.int32)
-    mask = np.zeros(len(ids), bool)
-    ids[:rows], mask[:rows] = np.asarray(nodes.node_ids), np.asarray(nodes.node_mask)
-    starts, counts = np.asarray(own.incoming.sender_ptr), np.diff(found.compressed_ptr)
-    for step in range(1, parts):
-        some = slice(rows + (step - 1) * room, rows + (step - 1) * room + counts[step])
-        ids[some] = listed[starts[step] : starts[step] + counts[step]]
-        mask[some] = True
-    return ids, mask
+        position = np.asarray(edges.by_sender.position)
+        return np.append(ids, np.where(position >= 0, listed[: len(position)], -1)[rows:])
+    assert edges.sender_ptr is not None
+    starts, counts = np.asarray(edges.sender_ptr), np.diff(edges.by_sender.compressed_ptr)
+    halos = np.full((len(counts) - 1, own.exchange.halo_route().rows), -1, np.int32)
+    for halo, start, count in zip(halos, starts[1:], counts[1:], strict=True):
+        halo[:count] = listed[start : start + count]
+    return np.append(ids, halos)
 
 
-def _table(of_all: NodeTable, own: NodeTable, ids: np.ndarray, mask: np.ndarray) -> NodeTable:
+def _table(of_all: NodeTable, own: NodeTable, ids: np.ndarray) -> NodeTable:
     """Builds the table of the nodes with these ids, on the device of the part."""
-    numbers, is_node = np.asarray(of_all.node_ids), np.asarray(of_all.node_mask)
+    numbers, is_node, mask = np.asarray(of_all.node_ids), np.asarray(of_all.node_mask), ids >= 0
     place = np.zeros(int(numbers.max(initial=0)) + 1, np.int64)
-    place[numbers[is_node]] = np.flatnonzero(is_node.reshape(-1))
+    place[numbers[is_node]] = np.flatnonzero(is_node)
     (device,) = own.node_ids.devices()
 
     def looked_up(values: jax.Array) -> jax.Array:
