@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from jaxgraph.layout.local_order import LocalOrder, local_order
 from jaxgraph.layout.merged_parts import merge_partition
 from jaxgraph.layout.part_edges import incoming_edges
 from jaxgraph.parallel.sharded_graph import ShardedGraph, check_sharded
+from jaxgraph.parallel.spmd import check_output, on_host
 from jaxgraph.partition.assignment import Partition
 
 if TYPE_CHECKING:
@@ -40,19 +40,13 @@ def gather_edges(
     """
     check_sharded(sharded, "gather_edges")
     slots = sharded.shards.incoming.by_receiver.neighbors.shape[-1]
-    expected, is_array = sharded.num_parts * slots, isinstance(values, jax.Array)
-    if not is_array or isinstance(values, Tracer) or values.shape[:1] != (expected,):
-        of = f"shape {list(values.shape)}" if is_array else f"type {type(values).__name__}"
-        raise ValueError(
-            f"gather_edges was given values of {of}; expected a concrete array [{expected}, ...], "
-            "as jaxgraph.parallel.spmd(..., outputs='edges') returns it"
-        )
+    check_output(values, sharded.num_parts * slots, sharded, "gather_edges", "edges")
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
     if partition.num_parts % sharded.num_parts == 0:
         partition = merge_partition(partition, sharded.num_parts)
     order = _checked_order(sharded, graph, partition)
-    by_part = _on_host(values).reshape(sharded.num_parts, slots, *values.shape[1:])
+    by_part = on_host(values)[0].reshape(sharded.num_parts, slots, *values.shape[1:])
     gathered = np.zeros((graph.num_edges, *values.shape[1:]), by_part.dtype)
     whole = sharded.shards.manifest.mode == "domain"
     for part, own in enumerate(by_part):
@@ -72,8 +66,8 @@ def _checked_order(sharded: ShardedGraph, graph: Graph, partition: Partition) ->
     sizes = (partition.num_parts, partition.num_nodes)
     if same and sizes == (sharded.num_parts, graph.num_nodes):
         order, shards = local_order(graph, partition), sharded.shards
-        mask = _on_host(shards.node_mask).reshape(-1)
-        ids, degrees = (_on_host(x).reshape(-1)[mask] for x in (shards.node_ids, shards.in_degree))
+        mask, *tables = on_host(shards.node_mask, shards.node_ids, shards.in_degree)
+        ids, degrees = (each[mask] for each in tables)
         if np.array_equal(ids, order.nodes) and np.array_equal(degrees, graph.in_degrees()[ids]):
             return order
     raise ValueError(
@@ -81,11 +75,3 @@ def _checked_order(sharded: ShardedGraph, graph: Graph, partition: Partition) ->
         f"{partition.num_parts} part(s), and {sharded!r} of another graph or partition; pass those "
         "that jaxgraph.parallel.shard was given"
     )
-
-
-def _on_host(values: Any) -> np.ndarray:
-    if jax.process_count() == 1:
-        return np.asarray(values)
-    from jax.experimental import multihost_utils
-
-    return np.asarray(multihost_utils.process_allgather(values, tiled=True))

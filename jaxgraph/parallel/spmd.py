@@ -373,7 +373,7 @@ def _scatter_rows(value: jax.Array, node_ids: jax.Array, node_mask: jax.Array) -
 
 
 def _is_abstract(sharded: ShardedGraph) -> bool:
-    return isinstance(sharded.shards.node_ids, jax.ShapeDtypeStruct)
+    return isinstance(jax.tree.leaves(sharded.shards)[0], jax.ShapeDtypeStruct)
 
 
 def _with_rows(part: nnx.Variable, value: Any, rows: str) -> nnx.Variable:
@@ -393,16 +393,26 @@ def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     return jax.tree.map(collect, state, is_leaf=lambda part: isinstance(part, nnx.Variable))
 
 
-def local_rows(values: jax.Array, nodes: NodeTable | Shard) -> tuple[np.ndarray, np.ndarray]:
-    """Returns this process's rows of an output of kind "rows", with their node ids."""
+def check_output(
+    values: Any, entries: int, sharded: ShardedGraph, function: str, kind: str
+) -> None:
+    """Raises ValueError unless an array is an output of `spmd` with so many entries."""
+    held = isinstance(values, jax.Array) and not isinstance(values, Tracer)
+    if not held or _is_abstract(sharded) or values.shape[:1] != (entries,):
+        of = f"shape {list(values.shape)}" if held else f"type {type(values).__name__}"
+        raise ValueError(
+            f"{function} was given values of {of}; expected a concrete array [{entries}, ...], as "
+            f"jaxgraph.parallel.spmd(..., outputs={kind!r}) returns it, and a graph that holds data"
+        )
 
-    def local(array: jax.Array) -> np.ndarray:
-        pieces = sorted(array.addressable_shards, key=lambda piece: piece.index[0].start or 0)
-        return np.concatenate([np.asarray(piece.data) for piece in pieces])
 
-    ids = local(nodes.node_ids).reshape(-1)
-    mask = local(nodes.node_mask).reshape(-1)
-    return ids[mask].astype(np.int64), local(values)[mask]
+def on_host(*arrays: Any) -> list[np.ndarray]:
+    """Brings arrays that are split over all devices to the host, in every process."""
+    if jax.process_count() > 1:
+        from jax.experimental import multihost_utils
+
+        arrays = multihost_utils.process_allgather(arrays, tiled=True)
+    return [np.asarray(each) for each in arrays]
 
 
 def gather_rows(values: jax.Array, sharded: ShardedGraph, table: str | None = None) -> np.ndarray:
@@ -419,27 +429,13 @@ def gather_rows(values: jax.Array, sharded: ShardedGraph, table: str | None = No
     Raises:
       ValueError: the graph is no sharded one or holds no data, or the values are not its rows.
     """
-    check_sharded(sharded, "gather_rows(values, sharded)")
+    function = "gather_rows(values, sharded)"
+    check_sharded(sharded, function)
     nodes = sharded.shards.table(table)
-    rows = nodes.node_mask.size
-    held = isinstance(values, jax.Array) and not isinstance(values, Tracer)
-    if not held or isinstance(nodes.node_ids, jax.ShapeDtypeStruct) or values.shape[:1] != (rows,):
-        of = f"shape {list(values.shape)}" if held else f"type {type(values).__name__}"
-        raise ValueError(
-            f"gather_rows(values, sharded) was given values of {of}; expected a concrete array "
-            f"[{rows}, ...], as spmd(..., outputs='rows') returns it, and a graph that holds data"
-        )
-    if jax.process_count() > 1:
-        from jax.experimental import multihost_utils
-
-        arrays = (values, nodes.node_ids, nodes.node_mask)
-        values, ids, mask = multihost_utils.process_allgather(arrays, tiled=True)
-        ids, mask = np.asarray(ids).reshape(-1), np.asarray(mask).reshape(-1)
-        ids, rows = ids[mask], np.asarray(values)[mask]
-    else:
-        ids, rows = local_rows(values, nodes)
+    check_output(values, nodes.node_mask.size, sharded, function, "rows")
+    rows, ids, mask = on_host(values, nodes.node_ids, nodes.node_mask)
     # Every node is in one row.
-    return in_order(ids, rows, len(ids))
+    return in_order(ids[mask], rows[mask.reshape(-1)], int(mask.sum()))
 
 
 def in_order(ids: np.ndarray, rows: np.ndarray, num_nodes: int) -> np.ndarray:
