@@ -22,11 +22,6 @@ class InEdgeOrder:
     edge_of_slot: jax.Array
     slot_of_edge: jax.Array
 
-    @property
-    def edge_slots(self) -> int:
-        """Slots of an array with one row per edge, padding included."""
-        raise NotImplementedError
-
     def by_slot(self, values: Any, name: str = "values") -> jax.Array:
         """Data of the edges in the order of slots, which `propagate` takes."""
         values, count = jnp.asarray(values), self.slot_of_edge.shape[0]
@@ -35,16 +30,16 @@ class InEdgeOrder:
                 f"{name} has shape {values.shape}; expected one row for each of {count} edges"
             )
         if not count:
-            return jnp.zeros((self.edge_slots, *values.shape[1:]), values.dtype)
+            return jnp.zeros((*self.edge_of_slot.shape, *values.shape[1:]), values.dtype)
         return take_rows(values, self.edge_of_slot)
 
     def by_edge(self, slots: Any) -> jax.Array:
         """Values [slots, ...] in the order in which the edges were given, [edges, ...]."""
-        slots = jnp.asarray(slots)
-        if slots.shape[:1] != (self.edge_slots,):
+        slots, count = jnp.asarray(slots), self.edge_of_slot.shape[0]
+        if slots.shape[:1] != (count,):
             raise ValueError(
-                f"slots has shape {slots.shape}; expected one row for each of {self.edge_slots} "
-                "slots, as by_slot and edge_messages return them"
+                f"slots has shape {slots.shape}; expected one row for each of {count} slots, as "
+                "by_slot and edge_messages return them"
             )
         return take_rows(slots, self.slot_of_edge)
 

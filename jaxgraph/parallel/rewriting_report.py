@@ -6,7 +6,7 @@ import dataclasses
 
 from jaxgraph.ops.core.message_programs import inner_jaxprs
 from jaxgraph.ops.core.rewriting.cut import costs, is_elementwise
-from jaxgraph.ops.core.rewriting.rewrite import Moved, Rewritten
+from jaxgraph.ops.core.rewriting.rewrite import Rewritten
 from jaxgraph.ops.core.rewriting.steps import Step
 from jaxgraph.parallel.checks.authors import user_line
 
@@ -59,17 +59,13 @@ def report_of(found: Rewritten) -> RewritingReport:
     at_edges = [step for step in found.remaining if costs(step)]
     return RewritingReport(
         {each.end: _names(list(each.steps)) for each in found.moved},
-        {each.end: _row_bytes(each) for each in found.moved},
+        {each.end: (each.bytes_before, each.bytes_after) for each in found.moved},
         tuple(map(_name, found.split)),
         _names(at_edges),
         _names([step for step in at_edges if not is_elementwise(step)]),
         found.is_elementwise,
         found.reason,
     )
-
-
-def _row_bytes(moved: Moved) -> tuple[int, int]:
-    return moved.bytes_before, moved.bytes_after
 
 
 def _names(steps: list[Step]) -> tuple[str, ...]:

@@ -51,11 +51,6 @@ class WholeGraph(InEdgeOrder):
     edge_of_slot: jax.Array
     slot_of_edge: jax.Array
 
-    @property
-    def edge_slots(self) -> int:
-        """Slots of an array with one row per edge, padding included."""
-        return self.shard.edge_slots
-
 
 _HELD: weakref.WeakKeyDictionary[Graph, dict[Any, Any]] = weakref.WeakKeyDictionary()
 """By function, device, and the type of JAX's floating numbers, which degrees are held in."""
@@ -84,16 +79,15 @@ def _once(make: Callable[[Graph, Any], T], graph: Graph) -> T:
 
 def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
     """Returns the neighbourhood that a layer runs on: a graph is placed on one device."""
+    _refuse_sparse_of_jax(x)
     if not isinstance(value, Graph):
         check_neighborhood(value)
-        _refuse_sparse_of_jax(x)
         if any(map(sp.issparse, jax.tree.leaves(x))):
             raise ValueError(
                 "x is a SciPy matrix, which is no argument of compiled functions; pass shard.nodes,"
                 " which holds its non-zeros, or a Graph in place of the shard"
             )
         return value, x
-    _refuse_sparse_of_jax(x)
     x = jax.tree.map(lambda leaf: _as_rows(value, leaf), x)
     if any(varying_axes(leaf) for leaf in jax.tree.leaves(x)):
         raise ValueError(

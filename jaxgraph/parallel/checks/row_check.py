@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
-from jaxgraph.layout.schema import node_fields
+from jaxgraph.layout.schema import EDGE_DATA, node_fields
 from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.row_flow import RowsError, follow_rows
 from jaxgraph.parallel.checks.row_states import Rows, RowState, Same, Share, Unknown
@@ -74,7 +74,7 @@ _WHY_OF_EDGES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_OF_EDGES = frozenset(("edges", "edge_weight", "edge_type", "edge_data", "kept_edges"))
+_OF_EDGES = frozenset((*EDGE_DATA, "edge_data", "kept_edges"))
 
 
 def state_of_field(
