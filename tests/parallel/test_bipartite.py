@@ -160,7 +160,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"edge_weight": np.ones((EDGES, 2))}, "edge_weight has shape"),
     ({"edge_weight": np.full(EDGES, "a")}, "edge_weight has .*type"),
     ({"edge_weight": np.ones(EDGES, complex)}, "edge_weight has .*type"),
-    ({"edges": np.full(EDGES, None)}, "edges has type"),
+    ({"edges": np.full(EDGES, None)}, "edges has .*type"),
     ({"sender_ids": np.arange(SENDERS) + 0.5}, "sender_ids has .*type"),
     ({"sender_ids": np.arange(SENDERS) - 1}, "sender_ids holds -1"),
     ({"receiver_ids": np.arange(RECEIVERS) + 2**33}, "receiver_ids holds"),
