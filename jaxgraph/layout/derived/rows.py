@@ -24,7 +24,7 @@ from jaxgraph.layout.derived.orientations import by_orientation
 from jaxgraph.layout.index_check import part_error
 from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths
-from jaxgraph.layout.schema import SIDES, SLOTS, EdgeSet, orientations
+from jaxgraph.layout.schema import EDGES, SIDES, SLOTS, EdgeSet, orientations
 from jaxgraph.partition.sorting import counting_argsort
 
 _VISITED = ("rows", "starts", "degrees")
@@ -121,30 +121,29 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
 def shapes(listed: Shapes, sets: Iterable[EdgeSet], choose: Choice = sizes_of) -> Shapes:
     """Shapes of the arrays that `arrays` makes, and of listed ones that need room for a chunk."""
     found: Shapes = {}
-    for edges, side, prefix in orientations(sets):
+    for edges in sets:
         sizes, name = choose(edges), edges.name
-        (*lead, pointers), integer = listed[f"{prefix}/compressed_ptr"]
-        room: RowSizes = getattr(sizes, side)
-        extents = dict.fromkeys(_VISITED, room.entries + sizes.chunk)
-        extents |= {"run_ptr": pointers, "heavy_rows": pointers - 1}
-        extents["position"] = edges.own_rows(side)
-        for field, size in extents.items():
-            found[f"{prefix}/{field}"] = ((*lead, size), integer)
-        data = [x.name for x in edges.fields(listed) if x.axis == SLOTS and x.name in listed]
-        data = data if side == "by_receiver" else []
-        for each in (f"{prefix}/neighbors", f"{prefix}/edge_ids", f"{name}/values", *data):
-            if each in listed:
-                shape, dtype = list(listed[each][0]), listed[each][1]
-                shape[len(lead)] += sizes.chunk
-                found[each] = (tuple(shape), dtype)
-        if edges.shares_halo and side == "by_sender":
-            found[f"{name}/halo_position"] = ((edges.groups - 1, edges.table(side)[1]), integer)
-        if edges.has_values:
-            found[f"{prefix}/ends"] = found[f"{prefix}/neighbors"]
-            found[f"{name}/by_sender/values"] = found[f"{name}/values"]
+        slots = [x for x in edges.fields(listed) if x.axis in (EDGES, SLOTS) and x.name in listed]
+        for field in slots:
+            shape, dtype = list(listed[field.name][0]), listed[field.name][1]
+            shape[len(field.lead)] += sizes.chunk
+            found[field.name] = (tuple(shape), dtype)
+        for side, prefix in edges.prefixes.items():
+            (*lead, pointers), integer = listed[f"{prefix}/compressed_ptr"]
+            room: RowSizes = getattr(sizes, side)
+            extents = dict.fromkeys(_VISITED, room.entries + sizes.chunk)
+            extents |= {"run_ptr": pointers, "heavy_rows": pointers - 1}
+            extents["position"] = edges.own_rows(side)
+            found |= {f"{prefix}/{x}": ((*lead, size), integer) for x, size in extents.items()}
+            if edges.shares_halo and side == "by_sender":
+                found[f"{name}/halo_position"] = ((edges.groups - 1, edges.table(side)[1]), integer)
+            if edges.has_values:
+                found[f"{prefix}/ends"] = found[f"{prefix}/neighbors"]
+                found[f"{name}/by_sender/values"] = found[f"{name}/values"]
         # The receiver of each slot is used for data of edges, and for all edges of a part.
-        if data or (side == "by_receiver" and edges.data is not None and edges.chunks is None):
-            found[f"{name}/receivers"] = found[f"{prefix}/neighbors"]
+        has_data = any(field.axis == SLOTS for field in slots)
+        if has_data or (edges.data is not None and edges.chunks is None):
+            found[f"{name}/receivers"] = found[f"{name}/by_receiver/neighbors"]
     return found
 
 
