@@ -65,9 +65,18 @@ def local_order(graph: Graph, partition: Partition) -> LocalOrder:
     """Orders nodes and edges by the part that owns them."""
     parts = partition.num_parts
     part = partition.assignment.astype(smallest_unsigned(parts - 1))
-    receiver_part, edge_counts, on_boundary = _scan_edges(graph, part, parts)
+    receiver_part = np.empty(graph.num_edges, part.dtype)
+    counts, on_boundary = np.zeros(parts, np.int64), np.zeros(graph.num_nodes, bool)
+    for start in range(0, graph.num_edges, _EDGES_AT_A_TIME):
+        some = slice(start, start + _EDGES_AT_A_TIME)
+        senders, receivers = graph.senders[some], graph.receivers[some]
+        receiver_part[some] = part[receivers]
+        counts += np.bincount(receiver_part[some], minlength=parts)
+        cut = np.flatnonzero(part[senders] != receiver_part[some])
+        on_boundary[senders[cut]] = True
+        on_boundary[receivers[cut]] = True
     edges = np.argsort(receiver_part, kind="stable").astype(index_dtype(graph.num_edges))
-    return order_of_nodes(part, on_boundary, edges, edge_counts, partition.rank)
+    return order_of_nodes(part, on_boundary, edges, counts, partition.rank)
 
 
 def order_of_nodes(
@@ -99,21 +108,3 @@ def order_of_nodes(
         edges=edges,
         edge_ptr=np.append(0, np.cumsum(edge_counts)),
     )
-
-
-def _scan_edges(
-    graph: Graph, part: np.ndarray, parts: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The part of each edge's receiver, edges per part, and nodes with an edge to another part."""
-    receiver_part = np.empty(graph.num_edges, part.dtype)
-    counts = np.zeros(parts, np.int64)
-    on_boundary = np.zeros(graph.num_nodes, bool)
-    for start in range(0, graph.num_edges, _EDGES_AT_A_TIME):
-        some = slice(start, start + _EDGES_AT_A_TIME)
-        senders, receivers = graph.senders[some], graph.receivers[some]
-        receiver_part[some] = part[receivers]
-        counts += np.bincount(receiver_part[some], minlength=parts)
-        cut = np.flatnonzero(part[senders] != receiver_part[some])
-        on_boundary[senders[cut]] = True
-        on_boundary[receivers[cut]] = True
-    return receiver_part, counts, on_boundary

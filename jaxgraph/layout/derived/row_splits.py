@@ -54,15 +54,12 @@ def shapes(listed: Shapes, sets: Iterable[EdgeSet]) -> Shapes:
         rows, slots = (listed[f"{prefix}/{x}"][0][-1] for x in ("compressed_rows", "neighbors"))
         splits, groups = most_pieces(slots, longest_row(edges, side)), pointers - 1
         sizes = dict.fromkeys(_PER_GROUP, groups) | dict.fromkeys(_POINTERS, pointers)
-        sizes |= dict.fromkeys(_WHOLE, _room(groups, rows, edges.own_rows(side)))
+        # All rows of the first group, and those with edges of the others.
+        own = edges.own_rows(side)
+        sizes |= dict.fromkeys(_WHOLE, max(rows, own) if groups == 1 else rows + own)
         for field, size in (sizes | dict.fromkeys(_PIECES, splits)).items():
             found[f"{prefix}/cut/{field}"] = ((*lead, size), integer)
     return found
-
-
-def _room(groups: int, compressed: int, of_first: int) -> int:
-    """Entries for all rows of the first group, and those with edges of the others."""
-    return max(compressed, of_first) if groups == 1 else compressed + of_first
 
 
 def arrays(part: Arrays, placed: Shapes, sets: Iterable[EdgeSet]) -> Arrays:
