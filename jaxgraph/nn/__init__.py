@@ -28,6 +28,7 @@ from jaxgraph.nn.pna import PNA, PNAConv
 from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
 from jaxgraph.nn.stack import Stack
 from jaxgraph.nn.transformer import Transformer, TransformerConv
+from jaxgraph.nn.typed import HeteroConv
 from jaxgraph.other_names import refuse_names
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "GINConv",
     "GINEConv",
     "GraphSAGE",
+    "HeteroConv",
     "LayerNorm",
     "Linear",
     "NodeEmbedding",
