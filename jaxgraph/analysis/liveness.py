@@ -15,7 +15,8 @@ from typing import Any
 
 from jax.extend import core
 
-from jaxgraph.analysis.traced import inner, is_opaque, live_equations, needed_of_scan, size_of
+from jaxgraph.analysis.traced import is_opaque, live_equations, needed_of_scan, size_of
+from jaxgraph.ops.core.message_programs import inner_jaxprs
 
 _FUSED = frozenset(
     (
@@ -88,7 +89,7 @@ class _Flat:
     def add(self, jaxpr: Any, wanted: Sequence[bool]) -> None:
         """Appends the steps of a program whose inputs are numbered."""
         for equation, used in live_equations(jaxpr, wanted):
-            name, programs = equation.primitive.name, inner(equation)
+            name, programs = equation.primitive.name, inner_jaxprs(equation)
             if name in _SAME:
                 self.alias(equation.outvars, equation.invars)
                 continue
@@ -109,7 +110,7 @@ class _Flat:
 
 def _inside(equation: Any, used: list[bool]) -> int:
     """The most that one turn of a loop, or a branch, holds beside its operands and results."""
-    name, programs = equation.primitive.name, inner(equation)
+    name, programs = equation.primitive.name, inner_jaxprs(equation)
     if name == "scan":
         wanted = needed_of_scan(equation, used)
         return _peak(programs[0], wanted)

@@ -19,6 +19,7 @@ from jax.extend import core
 from jax.sharding import Mesh
 
 from jaxgraph.analysis.links import PERMUTE, RULES, Sent, Share, share_of_groups, share_of_pairs
+from jaxgraph.ops.core.message_programs import inner_jaxprs, scan_sizes
 
 _COLLECTIVES = {
     "all_gather": "all-gather",
@@ -75,20 +76,9 @@ def size_of(variable: Any) -> int:
     return math.prod(aval.shape) * itemsize
 
 
-def inner(equation: Any) -> list[Any]:
-    """The programs that an equation runs, such as the body of a loop."""
-    found = []
-    for value in equation.params.values():
-        for each in value if isinstance(value, tuple | list) else (value,):
-            program = getattr(each, "jaxpr", each)
-            if hasattr(program, "eqns"):
-                found.append(program)
-    return found
-
-
 def is_opaque(equation: Any) -> bool:
     """True for one that is taken as a whole: it runs no program, or one with other operands."""
-    name, programs = equation.primitive.name, inner(equation)
+    name, programs = equation.primitive.name, inner_jaxprs(equation)
     if not programs or name in _OPAQUE:
         return True
     if name in ("cond", "scan"):
@@ -125,7 +115,7 @@ def _live(
 
 def _reads(equation: Any, used: list[bool], kept: Sequence[str]) -> list[bool]:
     """The operands that the used outputs of an equation depend on."""
-    name, programs = equation.primitive.name, inner(equation)
+    name, programs = equation.primitive.name, inner_jaxprs(equation)
     if is_opaque(equation) or name in kept:
         return [True] * len(equation.invars)
     if name == "scan":
@@ -151,22 +141,6 @@ def _scan(
         wanted[:carries] = more
 
 
-def scan_sizes(equation: Any) -> tuple[int, int]:
-    """The numbers of constants and of carries of a scan.
-
-    An array that it scans over has one dimension more outside of its body. The parameters that
-    state the numbers have other names in other versions of JAX.
-    """
-
-    def same(outside: Sequence[Any], inside: Sequence[Any]) -> int:
-        pairs = zip(outside, inside, strict=True)
-        return sum(len(a.aval.shape) == len(b.aval.shape) for a, b in pairs)
-
-    body = inner(equation)[0]
-    carries = same(equation.outvars, body.outvars)
-    return same(equation.invars, body.invars) - carries, carries
-
-
 def live_equations(jaxpr: Any, wanted: Sequence[bool]) -> list[tuple[Any, list[bool]]]:
     """The equations of a program that some of its outputs depend on, with their used outputs."""
     return _live(jaxpr, wanted, _OPAQUE)[1]
@@ -174,7 +148,7 @@ def live_equations(jaxpr: Any, wanted: Sequence[bool]) -> list[tuple[Any, list[b
 
 def needed_of_scan(equation: Any, used: list[bool]) -> list[bool]:
     """The outputs of the body of a scan that its used outputs depend on."""
-    return _scan(equation, inner(equation)[0], used, _OPAQUE)[1]
+    return _scan(equation, inner_jaxprs(equation)[0], used, _OPAQUE)[1]
 
 
 def live_steps(jaxpr: Any) -> Iterator[Step]:
@@ -241,7 +215,7 @@ class _Values:
 
 def _steps(jaxpr: Any, wanted: Sequence[bool], around: Step, values: _Values) -> Iterator[Step]:
     for equation, used in _live(jaxpr, wanted, _OPAQUE)[1]:
-        name, programs = equation.primitive.name, inner(equation)
+        name, programs = equation.primitive.name, inner_jaxprs(equation)
         here = dataclasses.replace(around, equation=equation, used=tuple(used))
         if is_opaque(equation):
             if name == "while":
@@ -282,7 +256,7 @@ def _of_several(programs: Sequence[Any], here: Step, values: _Values) -> Iterato
 
 def _check_loop(here: Step) -> None:
     """Raises ValueError for a collective in a loop that runs until its data says so."""
-    for program in inner(here.equation):
+    for program in inner_jaxprs(here.equation):
         for step in _steps(program, [True] * len(program.outvars), here, _Values()):
             if step.name in _COLLECTIVES:
                 raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -72,7 +72,7 @@ def _known(known: dict[Any, int], var: Any) -> int:
 
 def _roundings_of(equation: Any, given: list[int]) -> list[int] | None:
     most = max(given, default=0)
-    bodies, name = list(inner_jaxprs(equation)), equation.primitive.name
+    bodies, name = inner_jaxprs(equation), equation.primitive.name
     if len(bodies) == 1 and len(bodies[0].invars) == len(given) and name in _CALLS:
         return _roundings(bodies[0], given)
     if bodies:
@@ -92,14 +92,31 @@ def _roundings_of(equation: Any, given: list[int]) -> list[int] | None:
     return [most] * len(equation.outvars) if exact else None
 
 
-def inner_jaxprs(equation: Any) -> Iterator[Any]:
-    """Yields the programs that an equation holds, such as the body of a loop."""
+def inner_jaxprs(equation: Any) -> list[Any]:
+    """The programs that an equation runs, such as the body of a loop."""
+    found = []
     for value in equation.params.values():
         for each in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(each, core.ClosedJaxpr):
-                yield each.jaxpr
-            elif isinstance(each, core.Jaxpr):
-                yield each
+            program = getattr(each, "jaxpr", each)
+            if hasattr(program, "eqns"):
+                found.append(program)
+    return found
+
+
+def scan_sizes(equation: Any) -> tuple[int, int]:
+    """The numbers of constants and of carries of a scan.
+
+    An array that it scans over has one dimension more outside of its body. The parameters that
+    state the numbers have other names in other versions of JAX.
+    """
+
+    def same(outside: Sequence[Any], inside: Sequence[Any]) -> int:
+        pairs = zip(outside, inside, strict=True)
+        return sum(len(a.aval.shape) == len(b.aval.shape) for a, b in pairs)
+
+    (body,) = inner_jaxprs(equation)
+    carries = same(equation.outvars, body.outvars)
+    return same(equation.invars, body.invars) - carries, carries
 
 
 def _is_floating(var: Any) -> bool:
