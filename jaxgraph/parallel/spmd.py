@@ -19,10 +19,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import kind_of
 from jaxgraph.parallel.checks.authors import is_raised_by_jax
-from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.output_check import check_outputs, check_random_rows
 from jaxgraph.parallel.checks.row_check import check_rows, state_of_field
-from jaxgraph.parallel.checks.row_states import UNKNOWN, Rows, RowState, Same
+from jaxgraph.parallel.checks.states import UNKNOWN, Along, Rows, RowState, Same
 from jaxgraph.parallel.nnx_objects import (
     Objects,
     changes,

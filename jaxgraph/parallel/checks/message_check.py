@@ -10,9 +10,8 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.core.closures import trace_message
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.row_flow import RowsError, follow_rows
-from jaxgraph.parallel.checks.row_states import Rows, RowState, Same, Share, Unknown
+from jaxgraph.parallel.checks.states import Along, Rows, RowState, Same, Share, Unknown
 
 Pytree = Any
 _LENGTH = 1009
@@ -48,7 +47,7 @@ def check_each_edge(message_fn: Callable[..., Pytree], *examples: Pytree) -> Non
                 raise RowsError("position", f"output{path}", "")
             if isinstance(state, Share):
                 raise RowsError("mixes", f"reduce_{state.kind}", "")
-            if isinstance(state, Rows) and state.along.depends_on_position:
+            if isinstance(state, Rows) and state.along.positions:
                 raise RowsError("position", f"output{path}", "")
             along = state.along if isinstance(state, Rows) else Along(0)
             if shape[:1] != (_LENGTH,) or (along.axis, along.outer, along.inner) != (0, 1, 1):

@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from jaxgraph.layout.schema import EDGE_DATA, node_fields
-from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.row_flow import RowsError, follow_rows
-from jaxgraph.parallel.checks.row_states import Rows, RowState, Same, Share, Unknown
+from jaxgraph.parallel.checks.states import Along, Rows, RowState, Same, Share, Unknown
 
 _FILLS = {field.name: field.fill for field in node_fields(num_classes=0)}
 """The numbers in the padding of a shard's arrays with a row per node."""

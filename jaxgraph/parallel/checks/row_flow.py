@@ -11,6 +11,7 @@ rows of one table are `Rows` in a pass, all others are not followed.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from jax.core import Tracer
 from jax.extend import core
 
 from jaxgraph.ops.core.edges import varying_axes
+from jaxgraph.ops.core.message_programs import scan_sizes
 from jaxgraph.parallel.checks.authors import (
     is_derivative,
     is_of_jax,
@@ -29,8 +31,7 @@ from jaxgraph.parallel.checks.authors import (
     is_within,
     user_line,
 )
-from jaxgraph.parallel.checks.axis_rules import RULES, by_rule, counted_from_end
-from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, Step
+from jaxgraph.parallel.checks.axis_rules import RULES, alike_axes, followed
 from jaxgraph.parallel.checks.row_padding import filled, has_naturals, is_neutral
 from jaxgraph.parallel.checks.row_scatters import SCATTERED, is_by_value, scattered
 from jaxgraph.parallel.checks.row_shares import (
@@ -42,17 +43,20 @@ from jaxgraph.parallel.checks.row_shares import (
     reduced,
     shared_out,
 )
-from jaxgraph.parallel.checks.row_states import (
+from jaxgraph.parallel.checks.states import (
     UNKNOWN,
+    Along,
     Number,
     RefusedError,
     Rows,
     RowState,
     Same,
     Share,
+    Step,
     Unknown,
     is_natural,
     joined_rows,
+    number_in,
     number_of,
     table_of,
 )
@@ -154,8 +158,8 @@ class _Flow:
                 is_one = is_of_jax(inner) or is_derivative(equation)
                 return (flow if is_one else self).closed(inner, states)
             flow._check_tables(states)
-            found = _with_signs(equation, states, flow._simple(equation, states))
-            return _in_table(found, states)
+            step = Step.of(equation, self.num_rows)
+            return _with_facts(step, states, flow._simple(step, equation, states))
         except RefusedError as refused:
             if not is_users(flow.caller) and refused.why not in ("tables", "devices"):
                 return flow._trusted(equation, states)
@@ -183,8 +187,8 @@ class _Flow:
 
         return [state(var) for var in equation.outvars]
 
-    def _simple(self, equation: Any, states: list[RowState]) -> list[RowState]:
-        name = equation.primitive.name
+    def _simple(self, step: Step, equation: Any, states: list[RowState]) -> list[RowState]:
+        name = step.name
         if not equation.outvars:
             # An effect, such as a print.
             return []
@@ -195,22 +199,22 @@ class _Flow:
             # Devices run a message for chunks of their own number: one would wait for ever.
             raise RefusedError("devices")
         if name in _SUMS_OF_DEVICES:
-            completed(_step(equation, self.num_rows), states)
+            completed(step, states)
             if is_within(equation, "pmean"):
                 raise RefusedError("parts")
             return [Same(entries=_entries_of_all(equation, state)) for state in states]
         if name in _OF_DEVICES or any(isinstance(state, Unknown) for state in states):
             # Looked at first: who wrote an equation takes longer to find.
-            is_by_slot = any(v.aval.shape[:1] == (self.num_rows,) for v in equation.outvars)
+            is_by_slot = any(shape[:1] == (self.num_rows,) for shape in step.outputs)
             if self.of_edges and is_by_slot and not is_users(self.caller):
                 return self._trusted(equation, states)
             return [UNKNOWN if _varies(var) else Same() for var in equation.outvars]
-        step = _step(equation, self.num_rows)
-        if step.name in SCATTERED and is_by_value(states):
-            return self._rows(step, states, equation)
+        if name == "select_n" and isinstance(states[0], Same) and states[0].value is not None:
+            return [states[1 + int(states[0].value)]]
+        if name in SCATTERED and is_by_value(states):
+            return [scattered(step, states, has_padding=self.has_padding)]
         if any(isinstance(state, Share) for state in states):
-            given, made = (var.aval.dtype for var in (equation.invars[0], equation.outvars[0]))
-            check_linear(step, states, given, made)
+            check_linear(step, states)
             return shared_out(step, states)
         if any(isinstance(state, Rows) for state in states):
             return self._rows(step, states, equation)
@@ -222,40 +226,29 @@ class _Flow:
         return results
 
     def _rows(self, step: Step, states: list[RowState], equation: Any) -> list[RowState]:
-        rows = next(state for state in states if isinstance(state, Rows))
-        axis, name = rows.along.axis, step.name
-        numbers = [_number(state) for state in states]
-        dtype = np.dtype(equation.invars[0].aval.dtype) if name in _REDUCTIONS else None
+        axis = next(state.along.axis for state in states if isinstance(state, Rows))
+        name, numbers = step.name, list(map(number_in, states))
+        naturals = list(map(is_natural, states))
         if name in _REDUCTIONS and axis in {a % len(step.inputs[0]) for a in step.params["axes"]}:
             share = reduced(step, step.params["axes"])
-            natural = is_natural(states[0])
-            if self.has_padding and not is_neutral(share.kind, numbers[0], dtype, natural=natural):
+            is_left_out = is_neutral(share.kind, numbers[0], step.dtypes[0], natural=naturals[0])
+            if self.has_padding and not is_left_out:
                 raise RefusedError("padding")
             return [share]
-        if name in SCATTERED and is_by_value(states):
-            dtype = np.dtype(equation.invars[0].aval.dtype)
-            return [scattered(step, states, numbers, dtype, has_padding=self.has_padding)]
         if name == "dot_general" and _is_summed(step, states):
             if self.has_padding and not any(number == 0 for number in numbers):
                 raise RefusedError("padding")
             return [Share("sum", entries_of_product(step, states))]
-        if name == "broadcast_in_dim":
-            place = step.params["broadcast_dimensions"][axis]
-            return [Rows(rows.along.at(place), rows.padding)]
-        if name in ("argmax", "argmin") and axis in step.params["axes"]:
-            raise RefusedError("mixes")
         if name in _OPAQUE:
             if self.of_messages:
                 return self._trusted(equation, states)
             raise RefusedError("opaque")
         if name in ("mul", "div") and any(map(self._is_count, numbers, step.inputs)):
             raise RefusedError("count")
-        found = _followed(step, states, axis)
-        naturals = [is_natural(state) for state in states]
-        return [
-            Rows(state, filled(step, numbers, i, naturals)) if isinstance(state, Along) else Same()
-            for i, state in enumerate(found)
-        ]
+        if name == "reshape" and 0 in step.outputs[0]:
+            return [Same()]
+        found = _followed(step, states)
+        return [Rows(found, filled(step, numbers, i, naturals)) for i in range(len(step.outputs))]
 
     def _is_count(self, number: Number | None, shape: tuple[int, ...]) -> bool:
         """True for a scalar that is, or divides by, a number of rows that is no other by chance."""
@@ -277,27 +270,32 @@ class _Flow:
             def turn(carry: list[RowState]) -> list[RowState]:
                 condition = inside.closed(params["cond_jaxpr"], [*of_condition, *carry])[0]
                 # Under jax.vmap every row has a loop of its own.
-                if not (_may_decide(condition) or isinstance(condition, Rows)):
+                if isinstance(condition, Share):
                     raise RefusedError("branch")
                 return inside.closed(params["body_jaxpr"], [*of_body, *carry])
 
             return _fixed_point(turn, states[first + second :])
         if name == "cond":
-            if not _may_decide(states[0]):
+            if not isinstance(states[0], Same | Unknown):
                 raise RefusedError("branch")
             results = [inside.closed(branch, states[1:]) for branch in params["branches"]]
-            return [_joined(each) for each in zip(*results, strict=True)]
+            return [functools.reduce(joined_rows, each) for each in zip(*results, strict=True)]
         inner = _body_of(equation)
         return self._trusted(equation, states) if inner is None else inside.closed(inner, states)
 
 
-def _in_table(found: Sequence[RowState], states: Sequence[RowState]) -> list[RowState]:
-    """Results with the table of their operands."""
-    table = table_of(states)
-    return [
-        dataclasses.replace(each, table=table) if isinstance(each, Rows | Unknown) else each
-        for each in found
-    ]
+def _with_facts(
+    step: Step, states: Sequence[RowState], found: Sequence[RowState]
+) -> list[RowState]:
+    """Results with the table of their operands; those without negative entries are marked."""
+    table, naturals = table_of(states), list(map(is_natural, states))
+    results = []
+    for i, each in enumerate(found):
+        if isinstance(each, Same | Rows) and has_naturals(step, naturals, i):
+            each = dataclasses.replace(each, natural=True)
+        is_of_table = isinstance(each, Rows | Unknown)
+        results.append(dataclasses.replace(each, table=table) if is_of_table else each)
+    return results
 
 
 def _is_small(value: Any) -> bool:
@@ -308,19 +306,6 @@ def _is_small(value: Any) -> bool:
         is_key = jax.numpy.issubdtype(value.dtype, jax.dtypes.extended)
         return value.is_fully_addressable and not is_key
     return isinstance(value, np.ndarray)
-
-
-def _scan_counts(equation: Any) -> tuple[int, int]:
-    """Counts the constants and carries of a scan: their rank is the same inside and outside."""
-    body = equation.params["jaxpr"]
-    body = getattr(body, "jaxpr", body)
-
-    def kept(outside: Any, inside: Any) -> int:
-        pairs = zip(outside, inside, strict=True)
-        return sum(len(_shape(a)) == len(_shape(b)) for a, b in pairs)
-
-    carries = kept(equation.outvars, body.outvars)
-    return kept(equation.invars, body.invars) - carries, carries
 
 
 def _body_of(equation: Any) -> Any:
@@ -335,147 +320,72 @@ def _body_of(equation: Any) -> Any:
     return None
 
 
-def _shape(var: Any) -> tuple[int, ...]:
-    return tuple(getattr(var.aval, "shape", ()))
-
-
-def _step(equation: Any, num_rows: int) -> Step:
-    return Step(
-        equation.primitive.name,
-        equation.params,
-        num_rows,
-        tuple(map(_shape, equation.invars)),
-        tuple(map(_shape, equation.outvars)),
-        tuple(v.val if isinstance(v, core.Literal) else None for v in equation.invars),
-    )
-
-
 def _varies(var: Any) -> bool:
     """Tells whether a variable may differ between devices."""
     variation = getattr(var.aval, "manual_axis_type", None)
     return variation is None or bool(variation.varying)
 
 
-def _number(state: RowState) -> Number | None:
-    if isinstance(state, Same):
-        return state.value
-    return state.padding if isinstance(state, Rows) else None
-
-
 def _is_summed(step: Step, states: Sequence[RowState]) -> bool:
     """Tells whether a product sums over rows; refuses factors that depend on a row's position."""
     summed, _ = step.params["dimension_numbers"]
-    places = [
+    places = {
         list(axes).index(state.along.axis)
         for state, axes in zip(states, summed, strict=True)
         if isinstance(state, Rows) and state.along.axis in axes
-    ]
+    }
     if not places:
         return False
     for state, axes in zip(states, summed, strict=True):
-        axis = axes[places[0]]
+        axis = axes[min(places)]
         if isinstance(state, Rows) and state.along.axis != axis:
             raise RefusedError("mixes")
-        if isinstance(state, Same) and axis not in state.uniform and state.value is None:
+        if isinstance(state, Same) and not state.is_alike(axis):
             raise RefusedError("position")
     return True
 
 
-def _followed(step: Step, states: Sequence[RowState], axis: int) -> list[Along | Mixed | Any]:
-    """Finds the states of the outputs by the rules of `axis_rules`."""
-    acts_by_number = step.name not in RULES or step.name in ("select_n", "lt")
-    if acts_by_number:
-        _check_aligned(step, states, axis)
-
-    def along(state: RowState, with_marks: bool) -> State:
-        if isinstance(state, Rows):
-            return state.along
-        assert isinstance(state, Same)
-        if with_marks and state.marked is not None:
-            return state.marked
-        is_uniform = axis in state.uniform and not acts_by_number
-        return Along(axis, uniform=True) if with_marks and is_uniform else SHARED
-
-    found: list[State] = []
-    for with_marks in (True, False):
-        found = by_rule(step, [along(state, with_marks) for state in states])
-        if not any(isinstance(state, Mixed) for state in found):
-            return found
-    mixed = next(state for state in found if isinstance(state, Mixed))
-    raise RefusedError("position" if mixed.why == "position" else "mixes")
-
-
-def _check_aligned(step: Step, states: Sequence[RowState], axis: int) -> None:
-    """Refuses arrays with an entry per row that belongs to no node, such as `jnp.arange(rows)`."""
-    for state, shape in zip(states, step.inputs, strict=True):
-        if not isinstance(state, Same) or state.value is not None or len(shape) <= axis:
-            continue
-        if shape[axis] > 1 and axis not in state.uniform:
-            raise RefusedError("position")
+def _followed(step: Step, states: Sequence[RowState]) -> Along:
+    """The state of the outputs by the rules of `axis_rules`, with positions among operands."""
+    given: list[Any] = [state.along if isinstance(state, Rows) else state for state in states]
+    marked = [state.marked or state if isinstance(state, Same) else state for state in given]
+    try:
+        return followed(step, marked)
+    except RefusedError:
+        return followed(step, given)
 
 
 def _same(step: Step, states: list[Same]) -> list[RowState]:
     """Finds the states of outputs computed from values that are the same on every device."""
     results: list[RowState] = []
+    naturals = [is_natural(state) for state in states]
     for i, shape in enumerate(step.outputs):
-        value = filled(step, [state.value for state in states], i)
-        dimensions = frozenset(d for d, size in enumerate(shape) if size == step.entries)
-        if not dimensions:
-            results.append(Same(value=value))
-        elif value is not None:
-            results.append(Same(dimensions, None, value))
+        value = filled(step, [state.value for state in states], i, naturals)
+        axes = frozenset(d for d, size in enumerate(shape) if size == step.entries)
+        if value is not None or not axes:
+            results.append(Same(axes, None, value))
+        elif step.name == "iota":
+            axis = step.params["dimension"]
+            marked = Along(axis, positions=(True,)) if axis in axes else None
+            results.append(Same(axes - {axis}, marked))
         else:
-            results.append(_same_of_rows(step, states, i, dimensions))
+            results.append(Same(alike_axes(step, states, axes), _marked(step, states)))
     return results
 
 
-def _same_of_rows(
-    step: Step, states: list[Same], output: int, dimensions: frozenset[int]
-) -> RowState:
-    if step.name == "iota":
-        axis = step.params["dimension"]
-        marked = Along(axis, content="position") if axis in dimensions else None
-        return Same(dimensions - {axis}, marked)
-    if step.name == "broadcast_in_dim":
-        return _same_broadcast(step, states[0], dimensions)
-    uniform = frozenset()
-    for axis in {d for state in states for d in state.uniform}:
-        given = [
-            Along(axis, uniform=True)
-            if axis in state.uniform
-            else SHARED
-            if len(shape) <= axis or shape[axis] != step.entries or state.value is not None
-            else Mixed()
-            for state, shape in zip(states, step.inputs, strict=True)
-        ]
-        if any(isinstance(state, Mixed) for state in given):
-            continue
-        found = by_rule(step, given)[output]
-        if isinstance(found, Along) and found.uniform and found.outer == found.inner == 1:
-            uniform |= {found.axis}
-    marked = None
-    if any(state.marked for state in states):
-        alike = [Along(min(x.uniform), uniform=True) if x.uniform else SHARED for x in states]
-        marks = [state.marked or other for state, other in zip(states, alike, strict=True)]
-        found = (counted_from_end(step, marks) or by_rule(step, marks))[output]
-        marked = found if isinstance(found, Along) and found.content is not None else None
-    return Same(uniform, marked)
-
-
-def _same_broadcast(step: Step, state: Same, dimensions: frozenset[int]) -> RowState:
-    placed = list(step.params["broadcast_dimensions"])
-    kept = {d: placed.index(d) for d in dimensions if d in placed}
-    uniform = frozenset(
-        d
-        for d in dimensions
-        if d not in kept or step.inputs[0][kept[d]] == 1 or kept[d] in state.uniform
-    )
-    marked = state.marked and state.marked.at(placed[state.marked.axis])
-    return Same(uniform, marked)
+def _marked(step: Step, states: Sequence[Same]) -> Along | None:
+    """Where row numbers stay row numbers."""
+    if not any(state.marked for state in states):
+        return None
+    try:
+        found = followed(step, [state.marked or state for state in states])
+    except RefusedError:
+        return None
+    return found if found.positions else None
 
 
 def _scan(equation: Any, states: list[RowState], inside: _Flow) -> list[RowState]:
-    consts, carries = _scan_counts(equation)
+    consts, carries = scan_sizes(equation)
     given, rest = states[:consts], states[consts + carries :]
     body = equation.params["jaxpr"]
     if any(isinstance(state, Rows) and state.along.axis == 0 for state in rest):
@@ -501,28 +411,11 @@ def _scan(equation: Any, states: list[RowState], inside: _Flow) -> list[RowState
     return [*carry, *(moved(state, 1) for state in outputs)]
 
 
-def _with_signs(
-    equation: Any, states: Sequence[RowState], results: Sequence[RowState]
-) -> list[RowState]:
-    """Marks the outputs that are known to have no negative entry."""
-    naturals = [is_natural(state) for state in states]
-    return [
-        dataclasses.replace(result, natural=True)
-        if isinstance(result, Same | Rows) and has_naturals(equation, naturals, i)
-        else result
-        for i, result in enumerate(results)
-    ]
-
-
 def _entries_of_all(equation: Any, state: RowState) -> int:
     if not isinstance(state, Share) or state.kind != "sum":
         return 0
     axes = [axis for axis in equation.params["axes"] if isinstance(axis, str)]
     return state.entries * math.prod(lax.axis_size(axis) for axis in axes)
-
-
-def _may_decide(state: RowState) -> bool:
-    return isinstance(state, Same | Unknown)
 
 
 def _fixed_point(turn: Any, carry: list[RowState]) -> list[RowState]:
@@ -532,10 +425,3 @@ def _fixed_point(turn: Any, carry: list[RowState]) -> list[RowState]:
         if new == carry:
             return carry
         carry = new
-
-
-def _joined(states: Sequence[RowState]) -> RowState:
-    result = states[0]
-    for state in states[1:]:
-        result = joined_rows(result, state)
-    return result

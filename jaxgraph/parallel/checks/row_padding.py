@@ -11,8 +11,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.parallel.checks.axis_states import Step
-from jaxgraph.parallel.checks.row_states import Number, number_of
+from jaxgraph.parallel.checks.axis_rules import MOVES
+from jaxgraph.parallel.checks.states import Number, Step, number_of
 
 _ALWAYS = frozenset(
     (
@@ -20,30 +20,29 @@ _ALWAYS = frozenset(
         *("population_count", "rsqrt", "sqrt", "square"),
     )
 )
-_OF_FIRST = frozenset(("clamp", "pow", "gather", "dynamic_slice"))
+_OF_FIRST = MOVES | {"clamp", "pow"}
 _OF_ALL = frozenset(
     (
-        *("add", "add_any", "broadcast_in_dim", "cbrt", "ceil", "concatenate", "copy", "copy_p"),
-        *("convert_element_type", "cummax", "cummin", "cumsum", "div", "erf", "expand_dims"),
-        *("expm1", "floor", "log1p", "min", "pad", "pcast", "pvary"),
-        *("reduce_max", "reduce_min", "reduce_precision", "reduce_sum", "rem", "reshape", "rev"),
-        *("round", "sign", "slice", "sort", "split", "squeeze", "stack", "stop_gradient", "tanh"),
-        *("tile", "transpose", "unstack"),
+        *("add", "add_any", "cbrt", "ceil", "concatenate", "convert_element_type", "cummax"),
+        *("cummin", "cumsum", "div", "erf", "expm1", "floor", "log1p", "min", "pad", "reduce_max"),
+        *("reduce_min", "reduce_sum", "rem", "round", "sign", "sort", "stack", "tanh"),
     )
 )
 _OF_ALL_FLOATS = frozenset(("cumprod", "dot_general", "integer_pow", "mul", "reduce_prod"))
 """Integers may become negative here, when they overflow."""
 
 
-def has_naturals(equation: Any, naturals: Sequence[bool], output: int) -> bool:
+def has_naturals(step: Step, naturals: Sequence[bool], output: int) -> bool:
     """Tells whether an output of an equation is known to have no negative entry."""
-    name, dtype = equation.primitive.name, equation.outvars[output].aval.dtype
+    name, dtype = step.name, step.dtypes[output - len(step.outputs)]
     if not isinstance(dtype, np.dtype):
         return False
     if dtype.kind in "bu":
         return True
     is_integer = dtype.kind == "i"
-    if name in _ALWAYS or (name == "integer_pow" and equation.params["y"] % 2 == 0):
+    if name == "iota" and is_integer:
+        return step.outputs[0][step.params["dimension"]] <= np.iinfo(dtype).max
+    if name in _ALWAYS or (name == "integer_pow" and step.params["y"] % 2 == 0):
         return not (is_integer and name in ("square", "integer_pow"))
     if name == "max":
         return any(naturals)
@@ -55,15 +54,10 @@ def has_naturals(equation: Any, naturals: Sequence[bool], output: int) -> bool:
     return (name in _OF_ALL or (name in _OF_ALL_FLOATS and not is_integer)) and all(naturals)
 
 
-_KEEPS = frozenset(
-    (
-        *("broadcast_in_dim", "copy", "copy_p", "cummax", "cummin", "dynamic_slice", "gather"),
-        *("pcast", "pvary", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reshape"),
-        *("rev", "slice", "sort", "split", "squeeze", "stop_gradient", "tile", "transpose"),
-        *("expand_dims", "optimization_barrier", "reduce_precision", "unstack"),
-        *("jaxgraph_forward_only", "jaxgraph_reverse_only"),
-    )
-)
+_KEEPS = MOVES | {
+    *("cummax", "cummin", "reduce_and", "reduce_max", "reduce_min", "reduce_or"),
+    *("jaxgraph_forward_only", "jaxgraph_reverse_only"),
+}
 """Primitives that fill their output with the number that fills their first operand."""
 
 _LARGE = 1e9
@@ -97,11 +91,11 @@ def filled(
     step: Step,
     numbers: Sequence[Number | None],
     output: int,
-    naturals: Sequence[bool] | None = None,
+    naturals: Sequence[bool],
 ) -> Number | None:
     """Finds the number that fills an output."""
     name = step.name
-    if name in ("optimization_barrier", "sort"):
+    if name == "sort":
         return numbers[output]
     if name in _KEEPS:
         return numbers[0]
@@ -118,8 +112,8 @@ def filled(
         return 0
     if name in ("add", "add_any", "sub") and None in numbers:
         return _of_large(name, numbers)
-    if name in _COMPARES and naturals is not None:
-        numbers = _with_naturals(numbers, naturals)
+    if name in _COMPARES:
+        numbers = _with_naturals(name, numbers, naturals)
     if name in ("and", "or"):
         return _logical(name, numbers)
     if name == "select_n":
@@ -162,10 +156,12 @@ def _of_large(name: str, numbers: Sequence[Number | None]) -> Number | None:
 
 
 def _with_naturals(
-    numbers: Sequence[Number | None], naturals: Sequence[bool]
+    name: str, numbers: Sequence[Number | None], naturals: Sequence[bool]
 ) -> Sequence[Number | None]:
     """Replaces unknown non-negative numbers by 0: both compare alike with a negative one."""
-    if not any(number is not None and number < 0 for number in numbers):
+    is_below = any(number is not None and number < 0 for number in numbers)
+    # No non-negative number is less than 0.
+    if not is_below and not (name in ("lt", "ge") and numbers[1] == 0):
         return numbers
     pairs = zip(numbers, naturals, strict=True)
     return [0 if number is None and natural else number for number, natural in pairs]

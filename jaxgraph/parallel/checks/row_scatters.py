@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from jax.lax import GatherScatterMode
 
-from jaxgraph.parallel.checks.axis_states import Step
 from jaxgraph.parallel.checks.row_padding import is_neutral
-from jaxgraph.parallel.checks.row_states import (
+from jaxgraph.parallel.checks.states import (
     Number,
     RefusedError,
     Rows,
     RowState,
     Same,
     Share,
+    Step,
     is_natural,
+    number_in,
 )
 
 SCATTERED: Mapping[str, str] = MappingProxyType(
@@ -35,20 +35,13 @@ def is_by_value(states: Sequence[RowState]) -> bool:
     operand, indices = states[:2]
     if not isinstance(operand, Same | Share) or not isinstance(indices, Rows):
         return False
-    return not indices.along.depends_on_position
+    return not indices.along.positions
 
 
-def scattered(
-    step: Step,
-    states: Sequence[RowState],
-    numbers: Sequence[Number | None],
-    dtype: Any,
-    *,
-    has_padding: bool,
-) -> Share:
+def scattered(step: Step, states: Sequence[RowState], *, has_padding: bool) -> Share:
     """Returns the state of a scatter that reduces the rows with the same index."""
     operand, indices, updates = states[:3]
-    kind, shape = SCATTERED[step.name], step.inputs[2]
+    kind, shape, dtype = SCATTERED[step.name], step.inputs[2], step.dtypes[0]
     assert isinstance(indices, Rows)
     window = step.params["dimension_numbers"].update_window_dims
     places = [d for d in range(len(shape)) if d not in window]
@@ -57,14 +50,14 @@ def scattered(
         raise RefusedError("share")
     if isinstance(updates, Rows) and updates.along.plain() != indices.along.plain().at(axis):
         raise RefusedError("mixes")
-    if isinstance(updates, Same) and updates.value is None and axis not in updates.uniform:
+    if isinstance(updates, Same) and not updates.is_alike(axis):
         raise RefusedError("position")
     is_started = isinstance(operand, Same) and not is_neutral(kind, operand.value, dtype)
     if is_started and kind in ("sum", "prod"):
         raise RefusedError("added")
     natural = is_natural(updates) and is_natural(operand)
-    changes_nothing = _is_left_out(step, numbers[1]) or is_neutral(
-        kind, numbers[2], dtype, natural=natural
+    changes_nothing = _is_left_out(step, number_in(indices)) or is_neutral(
+        kind, number_in(updates), dtype, natural=natural
     )
     if has_padding and not changes_nothing:
         raise RefusedError("padding")

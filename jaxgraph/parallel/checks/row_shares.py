@@ -8,27 +8,24 @@ the devices.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from jaxgraph.parallel.checks.axis_states import Step
-from jaxgraph.parallel.checks.row_states import Number, RefusedError, Rows, RowState, Same, Share
-
-_MOVES = frozenset(
-    (
-        *("broadcast_in_dim", "convert_element_type", "copy", "copy_p", "dynamic_slice"),
-        *("expand_dims", "gather", "optimization_barrier", "pcast", "pvary", "reduce_precision"),
-        *("reshape", "rev", "slice", "split", "squeeze", "stop_gradient", "tile", "transpose"),
-        *("unstack", "concatenate", "stack"),
-    )
-)
-"""Primitives that move numbers or copy them."""
+from jaxgraph.parallel.checks.axis_rules import MOVES
+from jaxgraph.parallel.checks.states import Number, RefusedError, Rows, RowState, Same, Share, Step
 
 _SCALES = frozenset(("mul", "dot_general", "conv_general_dilated", "neg", "real", "imag", "conj"))
-_ADDS = frozenset(("add", "add_any", "sub", "select_n", "pad", "reduce_sum", "cumsum"))
-_ADDS_INTO = frozenset(("scatter", "scatter-add", "scatter_add", "dynamic_update_slice"))
+_ADDENDS: Mapping[str, slice] = MappingProxyType(
+    {
+        **dict.fromkeys(("add", "add_any", "sub", "pad", "cumsum"), slice(None)),
+        **dict.fromkeys(("concatenate", "stack"), slice(None)),
+        **{"select_n": slice(1, None), "dynamic_update_slice": slice(2)},
+        **dict.fromkeys(("scatter", "scatter-add", "scatter_add"), slice(0, None, 2)),
+    }
+)
+"""Primitives whose outputs add some operands, or choose among them."""
 _REPEATS = {"max": ("max", "reduce_max"), "min": ("min", "reduce_min")}
 _REPEATS |= {"or": ("or", "reduce_or"), "and": ("and", "reduce_and")}
 _COMPLETES = {
@@ -86,10 +83,11 @@ def completed(step: Step, states: Sequence[RowState]) -> None:
             raise RefusedError("share")
 
 
-def check_linear(step: Step, states: Sequence[RowState], given: Any, made: Any) -> None:
+def check_linear(step: Step, states: Sequence[RowState]) -> None:
     """Checks that a share of a sum is not rounded to integers, or compared with zero."""
     if not (isinstance(states[0], Share) and states[0].kind == "sum"):
         return
+    given, made = step.dtypes[:2]
     rounds = np.issubdtype(given, np.inexact) or made == np.bool_ or step.name == "div"
     if rounds and not np.issubdtype(made, np.inexact):
         raise RefusedError("share")
@@ -97,46 +95,42 @@ def check_linear(step: Step, states: Sequence[RowState], given: Any, made: Any) 
 
 def shared_out(step: Step, states: Sequence[RowState]) -> list[RowState]:
     """Applies an equation to shares."""
-    shares = [state for state in states if isinstance(state, Share)]
-    kinds = {share.kind for share in shares}
-    if any(isinstance(state, Rows) for state in states) or len(kinds) > 1:
+    shares = _shares(states)
+    if any(isinstance(state, Rows) for state in states) or len({s.kind for s in shares}) > 1:
         raise RefusedError("share")
     share, name = shares[0], step.name
-    if name in ("concatenate", "stack") and len(shares) < len(states):
-        others = [state for state in states if isinstance(state, Same)]
-        if share.kind != "sum" or any(other.value != 0 for other in others):
-            raise RefusedError("added")
-        return [Share("sum")] * len(step.outputs)
-    if name in _MOVES and isinstance(states[0], Share):
+    moves = name in MOVES or name in ("convert_element_type", "optimization_barrier")
+    is_joined = name in ("concatenate", "stack") and len(shares) == len(states)
+    if (moves and isinstance(states[0], Share)) or is_joined:
         return [share] * len(step.outputs)
-    if share.kind != "sum":
-        if name in _REPEATS.get(share.kind, ()):
-            return [Share(share.kind)]
-        if name == "neg" and share.kind in ("max", "min"):
-            return [Share("min" if share.kind == "max" else "max")]
-        raise RefusedError("share")
-    return [_of_sum(step, states, share)] * len(step.outputs)
+    if share.kind == "sum":
+        return [_of_sum(step, states, share)] * len(step.outputs)
+    if name in _REPEATS.get(share.kind, ()):
+        return [Share(share.kind)]
+    if name == "neg" and share.kind in ("max", "min"):
+        return [Share("min" if share.kind == "max" else "max")]
+    raise RefusedError("share")
 
 
 def _of_sum(step: Step, states: Sequence[RowState], share: Share) -> Share:
     name = step.name
-    if name == "div" and isinstance(states[0], Share) and isinstance(states[1], Same):
-        return Share("sum", divided(share.entries, divisor(step, states), step.entries))
-    if name in _SCALES and sum(isinstance(state, Share) for state in states) == 1:
-        by = divisor(step, states) if name == "mul" else None
+    if len(_shares(states)) == 1 and (
+        name in _SCALES or (name == "div" and isinstance(states[0], Share))
+    ):
+        by = divisor(step, states) if name in ("mul", "div") else None
         return Share("sum", divided(share.entries, by, step.entries))
     if name == "reduce_sum":
         times = math.prod(step.inputs[0]) // max(math.prod(step.outputs[0]), 1)
         return Share("sum", share.entries * times)
-    if name in _ADDS or name in _ADDS_INTO:
-        values = list(states)
-        if name in ("select_n", "dynamic_update_slice", "scatter", "scatter-add", "scatter_add"):
-            chosen = {"select_n": states[:1], "dynamic_update_slice": states[2:]}
-            if any(isinstance(state, Share) for state in chosen.get(name, states[1:2])):
-                raise RefusedError("share")
-            given = {"select_n": states[1:], "dynamic_update_slice": states[:2]}
-            values = list(given.get(name, [states[0], *states[2:]]))
-        if all(isinstance(s, Share) or (isinstance(s, Same) and s.value == 0) for s in values):
-            return Share("sum")
-        raise RefusedError("added")
-    raise RefusedError("share")
+    if name not in _ADDENDS:
+        raise RefusedError("share")
+    addends = states[_ADDENDS[name]]
+    if len(_shares(addends)) < len(_shares(states)):
+        raise RefusedError("share")
+    if all(isinstance(s, Share) or (isinstance(s, Same) and s.value == 0) for s in addends):
+        return Share("sum")
+    raise RefusedError("added")
+
+
+def _shares(states: Sequence[RowState]) -> list[Share]:
+    return [state for state in states if isinstance(state, Share)]

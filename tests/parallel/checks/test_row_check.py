@@ -77,7 +77,8 @@ def picked(p, s):
     mine = jnp.take_along_axis(y, s.labels[:, None] % F, axis=1)[:, 0]
     other = y[jnp.arange(s.num_rows), s.labels % F]
     hot = (jax.nn.one_hot(s.labels, F) * y).sum(-1)
-    return total(s, jnp.stack([mine, other, hot], 1) ** 2)
+    set_hot = jnp.zeros_like(y).at[jnp.arange(s.num_rows), s.labels % F].set(1)
+    return total(s, jnp.stack([mine, other, hot, (set_hot * y).sum(-1)], 1) ** 2)
 
 
 def counted(p, s):
@@ -165,6 +166,20 @@ WRONG = {
     "gradient of a mean": (with_loss(lambda p, s: (s.nodes @ p["w"]).mean()), "their number"),
     "an argument by row": (
         lambda p, s: total(s, s.nodes + p["table"][: s.num_rows]),
+        "position of a row",
+    ),
+    "an argument beside rows": (
+        lambda p, s: total(s, jnp.stack([s.nodes, p["table"][: s.num_rows]], 1).sum(1)),
+        "position of a row",
+    ),
+    "an argument sorted with rows": (
+        lambda p, s: total(s, lax.sort((s.nodes, p["table"][: s.num_rows]), num_keys=1)[1]),
+        "position of a row",
+    ),
+    "an argument looked up by rows": (
+        lambda p, s: total(
+            s, jnp.take_along_axis(p["table"][: s.num_rows], s.labels[:, None] % F, axis=1)
+        ),
         "position of a row",
     ),
     "shuffled": (lambda p, s: total(s, s.nodes[s.labels]), "rows of different nodes"),

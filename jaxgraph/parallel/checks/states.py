@@ -2,7 +2,7 @@
 
 `row_flow` follows them through the function's jaxpr. A value is the same on every device (`Same`),
 has a row for each of the device's nodes (`Rows`), is the device's share of a reduction over all
-nodes (`Share`), or is not followed (`UNKNOWN`).
+nodes (`Share`), or is not followed (`UNKNOWN`). Where its rows are, `Along` says.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jaxgraph.parallel.checks.axis_states import Along
-
 Number: TypeAlias = bool | int | float
+Shape: TypeAlias = tuple[int, ...]
 
 
 class RefusedError(Exception):
@@ -29,6 +28,63 @@ class RefusedError(Exception):
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """An equation.
+
+    Attributes:
+      name: its primitive.
+      params: its parameters.
+      entries: the number of rows.
+      inputs, outputs: shapes.
+      dtypes: of the first operand, if there is one, and of the outputs.
+    """
+
+    name: str
+    params: dict[str, Any]
+    entries: int
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    dtypes: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, equation: Any, entries: int) -> Step:
+        """Of a program of some rows."""
+        name, params = equation.primitive.name, equation.params
+        given, made = ([var.aval for var in some] for some in (equation.invars, equation.outvars))
+        dtypes = tuple(getattr(aval, "dtype", None) for aval in (*given[:1], *made))
+        return cls(name, params, entries, _shapes(given), _shapes(made), dtypes)
+
+
+def _shapes(avals: Iterable[Any]) -> tuple[Shape, ...]:
+    return tuple(tuple(getattr(aval, "shape", ())) for aval in avals)
+
+
+@dataclasses.dataclass(frozen=True)
+class Along:
+    """Where the rows of a value are: entry e along the axis depends on row e of the inputs alone.
+
+    Attributes:
+      axis: the dimension that holds them, of size outer * rows * inner.
+      outer, inner: sizes of the dimensions that a reshape merged with it, before and after it.
+      positions: of indices, whether each column is the number of the row; (): the value depends on
+        the row alone.
+    """
+
+    axis: int
+    outer: int = 1
+    inner: int = 1
+    positions: tuple[bool, ...] = ()
+
+    def at(self, axis: int) -> Along:
+        """Returns the state with the rows in another dimension."""
+        return dataclasses.replace(self, axis=axis)
+
+    def plain(self) -> Along:
+        """Returns the state of a value that depends on the row alone."""
+        return dataclasses.replace(self, positions=())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +105,10 @@ class Same:
     value: Number | None = None
     natural: bool = False
     entries: int = 0
+
+    def is_alike(self, axis: int) -> bool:
+        """Tells whether all entries along a dimension are equal."""
+        return self.value is not None or axis in self.uniform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +165,13 @@ def number_of(value: Any) -> Number | None:
     if not isinstance(number, bool | int | float) or math.isnan(number):
         return None
     return number
+
+
+def number_in(state: RowState) -> Number | None:
+    """Returns the number that fills a value, or its padding; None: not known."""
+    if isinstance(state, Same):
+        return state.value
+    return state.padding if isinstance(state, Rows) else None
 
 
 def is_natural(state: RowState) -> bool:
