@@ -22,9 +22,10 @@ from jaxgraph.ops.core.message_functions import edge_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.reducers import Reducer, Sum
+from jaxgraph.parallel.exchange import Call
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
-from jaxgraph.parallel.relation import Call, Relation, propagate_all
+from jaxgraph.parallel.relation import Relation, propagate_all
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any

@@ -48,6 +48,22 @@ class HaloTable:
     position: jax.Array
 
 
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of `Relation.propagate`, or of `Relation.pull_sum`."""
+
+    relation: Any
+    message: MessageFn
+    reducer: Reducer
+    inputs: Inputs
+    self_loops: bool = False
+
+    def run(self) -> Pytree:
+        """Reduces the messages."""
+        loops = self.self_loops
+        return self.relation.propagate(self.message, self.reducer, self.inputs, self_loops=loops)
+
+
 @pytree
 class Exchange:
     """The rows that the parts of a pair of node tables send each other.
@@ -80,24 +96,15 @@ class Exchange:
         """The messages of a relation, in the order in which they are reduced."""
         return relation.block().with_loops(self_loops)
 
-    def propagate(
-        self, relation: Any, message: MessageFn, reducer: Reducer, inputs: Inputs, self_loops: bool
-    ) -> Pytree:
+    def propagate(self, call: Call) -> Pytree:
         """See `jaxgraph.parallel.relation.Relation.propagate`."""
-        return propagate_by(self.schedule(relation, self_loops), message, reducer, inputs)
+        schedule = self.schedule(call.relation, call.self_loops)
+        return propagate_by(schedule, call.message, call.reducer, call.inputs)
 
-    def pull_sum(
-        self,
-        relation: Any,
-        message: MessageFn,
-        reducer: Reducer,
-        inputs: Inputs,
-        gradient: Pytree,
-        wanted: Wanted,
-    ) -> Inputs:
+    def pull_sum(self, call: Call, gradient: Pytree, wanted: Wanted) -> Inputs:
         """See `jaxgraph.parallel.relation.Relation.pull_sum`."""
-        schedule = self.schedule(relation, False)
-        return pull_once(schedule, message, reducer, inputs, gradient, wanted)
+        schedule = self.schedule(call.relation, False)
+        return pull_once(schedule, call.message, call.reducer, call.inputs, gradient, wanted)
 
     def propagate_all(self, calls: Any) -> list[Pytree]:
         """Reduces the messages of several relations of this exchange."""

@@ -13,7 +13,7 @@ from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Extremum, Reducer
-from jaxgraph.parallel.exchange import Exchange, HaloTable, Units
+from jaxgraph.parallel.exchange import Call, Exchange, HaloTable, Units
 from jaxgraph.parallel.kept_edges import has_edge, refuse_dropped_edges, sum_of_kept
 from jaxgraph.parallel.node_table import Degrees, NodeTable
 from pallas_kernels.pytrees import pytree
@@ -56,22 +56,6 @@ class EdgeArrays:
     reach: HaloTable | None = None
     reach_units: Units = dataclasses.field(default=((0,),), metadata={"static": True})
     receivers_first: bool = dataclasses.field(default=True, metadata={"static": True})
-
-
-@dataclasses.dataclass(frozen=True)
-class Call:
-    """A call of `Relation.propagate`."""
-
-    relation: Relation
-    message: MessageFn
-    reducer: Reducer
-    inputs: Inputs
-    self_loops: bool = False
-
-    def run(self) -> Pytree:
-        """Reduces the messages."""
-        loops = self.self_loops
-        return self.relation.propagate(self.message, self.reducer, self.inputs, self_loops=loops)
 
 
 def propagate_all(calls: Sequence[Call]) -> list[Pytree]:
@@ -251,7 +235,7 @@ class Relation:
             return self.with_arrays(kept_edges=None).propagate(*kept)
         # Nodes of other tables lack no self-loop.
         loops = self_loops and self.arrays.receivers_first
-        return self.exchange.propagate(self, message, reducer, inputs, loops)
+        return self.exchange.propagate(Call(self, message, reducer, inputs, loops))
 
     def pull_sum(
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
@@ -262,4 +246,4 @@ class Relation:
                 refuse_dropped_edges("an op on edge values", "call it on the whole shard")
             kept = sum_of_kept(self.kept_edges, message, reducer, inputs, self_loops=False)
             return self.with_arrays(kept_edges=None).pull_sum(*kept, gradient, wanted)
-        return self.exchange.pull_sum(self, message, reducer, inputs, gradient, wanted)
+        return self.exchange.pull_sum(Call(self, message, reducer, inputs), gradient, wanted)

@@ -17,10 +17,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxgraph.ops.core.chosen_rows import chosen_rows
 from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
-from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.messages import Inputs, Wanted, floating_leaves
 from jaxgraph.ops.core.rows import with_rows_from
-from jaxgraph.parallel.exchange import Exchange, HaloTable
+from jaxgraph.parallel.exchange import Call, Exchange, HaloTable
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
@@ -34,12 +33,9 @@ class Domain(Exchange):
 
     reads_own_rows: ClassVar[bool] = False
 
-    def propagate(
-        self, relation: Any, message: MessageFn, reducer: Reducer, inputs: Inputs, self_loops: bool
-    ) -> Pytree:
+    def propagate(self, call: Call) -> Pytree:
         """See `jaxgraph.parallel.relation.Relation.propagate`."""
-        everything = dataclasses.replace(inputs, sender=self.all_rows(relation, inputs.sender))
-        return relation.block().propagate(message, reducer, everything, self_loops=self_loops)
+        return _propagate(call, self.all_rows(call.relation, call.inputs.sender))
 
     def propagate_all(self, calls: Any) -> list[Pytree]:
         """See `Exchange.propagate_all`; an array that several relations send is sent once."""
@@ -53,26 +49,15 @@ class Domain(Exchange):
         found = []
         for each in calls:
             rows = jax.tree.map(partial(all_rows, each.relation), each.inputs.sender)
-            inputs = dataclasses.replace(each.inputs, sender=rows)
-            given = (each.message, each.reducer, inputs)
-            block = each.relation.block()
-            found.append(block.propagate(*given, self_loops=each.self_loops))
+            found.append(_propagate(each, rows))
         return found
 
-    def pull_sum(
-        self,
-        relation: Any,
-        message: MessageFn,
-        reducer: Reducer,
-        inputs: Inputs,
-        gradient: Pytree,
-        wanted: Wanted,
-    ) -> Inputs:
+    def pull_sum(self, call: Call, gradient: Pytree, wanted: Wanted) -> Inputs:
         """See `jaxgraph.parallel.relation.Relation.pull_sum`."""
-        exchange = partial(self.all_rows, relation)
+        exchange, inputs = partial(self.all_rows, call.relation), call.inputs
         rows = forward_of(exchange, inputs.sender)
-        among_all = dataclasses.replace(inputs, sender=rows)
-        found = relation.block().pull_sum(message, reducer, among_all, gradient, wanted)
+        block, among_all = call.relation.block(), dataclasses.replace(inputs, sender=rows)
+        found = block.pull_sum(call.message, call.reducer, among_all, gradient, wanted)
         if not wanted.sender:
             unread = [jnp.zeros_like(leaf) for leaf in floating_leaves(inputs.sender)]
             return dataclasses.replace(found, sender=unread)
@@ -93,6 +78,12 @@ class Domain(Exchange):
 
         with jax.named_scope("domain_exchange"):
             return jax.tree.map(with_halos, tree)
+
+
+def _propagate(call: Call, rows: Pytree) -> Pytree:
+    """Reduces the messages of a call whose senders' rows are all here."""
+    block, inputs = call.relation.block(), dataclasses.replace(call.inputs, sender=rows)
+    return block.propagate(call.message, call.reducer, inputs, self_loops=call.self_loops)
 
 
 def _steps(axis: str | tuple[str, ...], table: HaloTable) -> jax.Array:

@@ -15,7 +15,7 @@ from jax.extend import core
 from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.parallel.exchange import Exchange
+from jaxgraph.parallel.exchange import Call, Exchange
 from jaxgraph.parallel.node_table import NodeTable
 from jaxgraph.parallel.shard import NODES, Shard
 from pallas_kernels.pytrees import pytree
@@ -67,31 +67,23 @@ class Aggregation:
 class Streamed(Exchange):
     """The exchange of a streamed part: all messages are one barrier."""
 
-    def propagate(
-        self, relation: Any, message: MessageFn, reducer: Reducer, inputs: Inputs, self_loops: bool
-    ) -> Pytree:
+    def propagate(self, call: Call) -> Pytree:
         """See `jaxgraph.parallel.relation.Relation.propagate`."""
-        block = relation.block().with_loops(self_loops)
+        block = call.relation.block().with_loops(call.self_loops)
 
         def outputs(reducer: Reducer, inputs: Inputs) -> Pytree:
-            stages = choose_stages(relation.incoming, message, reducer, inputs)
+            stages = choose_stages(call.relation.incoming, call.message, reducer, inputs)
             return stages.reduce(block, inputs)[0]
 
-        traced, shapes = jax.make_jaxpr(outputs, return_shape=True)(reducer, inputs)
+        given = call.reducer, call.inputs
+        traced, shapes = jax.make_jaxpr(outputs, return_shape=True)(*given)
         structure = jax.tree.structure(shapes)
-        leaves, operands = jax.tree.flatten((reducer, inputs))
-        call = Aggregation(message, self_loops, operands, structure, tuple(traced.out_avals))
-        return structure.unflatten(messages_barrier.bind(*leaves, call=call))
+        leaves, operands = jax.tree.flatten(given)
+        made = tuple(traced.out_avals)
+        found = Aggregation(call.message, call.self_loops, operands, structure, made)
+        return structure.unflatten(messages_barrier.bind(*leaves, call=found))
 
-    def pull_sum(
-        self,
-        relation: Any,
-        message: MessageFn,
-        reducer: Reducer,
-        inputs: Inputs,
-        gradient: Pytree,
-        wanted: Wanted,
-    ) -> Inputs:
+    def pull_sum(self, call: Call, gradient: Pytree, wanted: Wanted) -> Inputs:
         """Raises: values of single edges do not leave a streamed part."""
         raise ValueError(
             "mode='stream' aggregates at the nodes, and this function returns or reads a value for "

@@ -29,9 +29,9 @@ from jaxgraph.nn.layer import joined_width
 from jaxgraph.nn.protocol import declaration
 from jaxgraph.nn.stack import Stack
 from jaxgraph.ops.core.message_functions import sum_message
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
-from jaxgraph.ops.core.reducers import Reducer, Sum
-from jaxgraph.parallel.exchange import Exchange
+from jaxgraph.ops.core.messages import Inputs, Wanted
+from jaxgraph.ops.core.reducers import Sum
+from jaxgraph.parallel.exchange import Call, Exchange
 from jaxgraph.parallel.relation import Relation
 from jaxgraph.parallel.whole_graph import on_whole_graph
 from jaxgraph.planner.chips import CHIPS
@@ -156,24 +156,15 @@ class HaloGiven(Exchange):
         default=lambda own: own, metadata={"static": True}
     )
 
-    def propagate(
-        self, relation: Any, message: MessageFn, reducer: Reducer, inputs: Inputs, self_loops: bool
-    ) -> Pytree:
+    def propagate(self, call: Call) -> Pytree:
         """See `jaxgraph.parallel.relation.Relation.propagate`."""
-        everything = self._with_halo(inputs)
-        return self._part.propagate(message, reducer, everything, self_loops=self_loops)
+        everything, loops = self._with_halo(call.inputs), call.self_loops
+        return self._part.propagate(call.message, call.reducer, everything, self_loops=loops)
 
-    def pull_sum(
-        self,
-        relation: Any,
-        message: MessageFn,
-        reducer: Reducer,
-        inputs: Inputs,
-        gradient: Pytree,
-        wanted: Wanted,
-    ) -> Inputs:
+    def pull_sum(self, call: Call, gradient: Pytree, wanted: Wanted) -> Inputs:
         """See `jaxgraph.parallel.relation.Relation.pull_sum`."""
-        found = self._part.pull_sum(message, reducer, self._with_halo(inputs), gradient, wanted)
+        given = call.message, call.reducer, self._with_halo(call.inputs)
+        found = self._part.pull_sum(*given, gradient, wanted)
         own = [leaf[: self._part.receiver_rows] for leaf in found.sender]
         return dataclasses.replace(found, sender=own)
 
