@@ -41,7 +41,7 @@ from jaxgraph.ops.core.messages import (
 )
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at
-from jaxgraph.ops.core.running import Places, add_at
+from jaxgraph.ops.core.running import Places, Pulled, add_at
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.parallel.exchange import Exchange, HaloTable, RingOrder, Route, send_rows
 from jaxgraph.parallel.relation import Relation
@@ -130,8 +130,8 @@ class Sequential:
         return grads
 
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        stages = choose_stages(self.relation.incoming, message, reducer, inputs)
-        return stages.finish(_fold(self, stages, inputs), inputs)
+        task = Task.of(self, message, reducer, inputs)
+        return task.stages.finish(_fold(task), inputs)
 
     def pull(
         self,
@@ -142,12 +142,10 @@ class Sequential:
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        edges = self.relation.incoming
-        stages = choose_stages(edges, message, reducer, inputs)
-        adjoint = stages.adjoint(*results, gradient)
-        task = _Task(self, stages, inputs, adjoint, wanted)
+        task = Task.of(self, message, reducer, inputs).pulling(results, gradient, wanted)
         if not wanted.some:
-            return task.local(None)
+            return task.pull_own()
+        edges = self.relation.incoming
         # A kernel has an adjoint of its own; XLA removes the unused parts of the reducer's.
         of_reducer = reducer.adjoint(*results, gradient)
         plan = backward_plan(message, reducer, inputs, of_reducer, wanted, edges.chunk)
@@ -157,25 +155,18 @@ class Sequential:
         return visit_parts(self.exchange, _PLANS[plan](task))
 
 
-def _fold(schedule: Sequential, stages: Stages, inputs: Inputs) -> Pytree:
+def _fold(task: Task) -> Pytree:
     """Algorithm 1: the own part, then one remote part after another."""
-    edges, exchange = schedule.relation.incoming, schedule.exchange
-
-    def local(_: Pytree) -> Pytree:
-        own = dataclasses.replace(inputs, sender=schedule.own(inputs.sender))
-        return stages.fold(schedule.block(), own)
+    schedule = task.schedule
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
-        return schedule.fetch(inputs.sender, step, after)
+        return schedule.fetch(task.inputs.sender, step, after)
 
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
-        remote = dataclasses.replace(inputs, sender=arrived)
-        group = schedule.arriving(step)
-        position = positions(schedule.reach, group)
-        state, done = stages.fold_group(edges, group, remote, state, position, after)
+        state, done = task.fold(step, arrived, state, after)
         return Work(state, None, done)
 
-    return visit_parts(exchange, Visit(local, fetch, work))
+    return visit_parts(schedule.exchange, Visit(lambda _: task.fold_own(), fetch, work))
 
 
 def positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
@@ -185,36 +176,71 @@ def positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Task:
-    """The inputs and steps that all plans share to pull gradients back from remote parts."""
+class Task:
+    """The messages of one relation, and what is pulled back through them.
+
+    Attributes:
+      schedule: their schedule.
+      stages: of their reduction.
+      inputs: of the messages.
+      adjoint: of the stages; None: nothing is pulled back.
+      wanted: the gradients that are.
+    """
 
     schedule: Sequential
     stages: Stages
     inputs: Inputs
-    adjoint: Pytree
-    wanted: Wanted
+    adjoint: Pytree = None
+    wanted: Wanted | None = None
 
-    def local(self, _: Pytree) -> Inputs:
+    @classmethod
+    def of(cls, schedule: Sequential, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Task:
+        """The reduction of the messages of a relation."""
+        edges = schedule.relation.incoming
+        return cls(schedule, choose_stages(edges, message, reducer, inputs), inputs)
+
+    def pulling(self, results: tuple[Pytree, Pytree], gradient: Pytree, wanted: Wanted) -> Task:
+        """The task of pulling the gradient of some results back."""
+        adjoint = self.stages.adjoint(*results, gradient)
+        return dataclasses.replace(self, adjoint=adjoint, wanted=wanted)
+
+    def fold_own(self) -> Pytree:
+        """The state after the messages among the own nodes."""
+        return self.stages.fold(self.schedule.block(), self._own)
+
+    def fold(self, step: Any, sender: Pytree, state: Pytree, after: Any) -> tuple[Pytree, Pytree]:
+        """The state after the messages of the part behind at a step, and when it is there."""
+        edges, group = self.schedule.relation.incoming, self.schedule.arriving(step)
+        remote = dataclasses.replace(self.inputs, sender=sender)
+        where = positions(self.schedule.reach, group)
+        return self.stages.fold_group(edges, group, remote, state, where, after)
+
+    def pull_own(self) -> Inputs:
         """Gradients from the edges among the own nodes."""
-        inputs = dataclasses.replace(self.inputs, sender=self.schedule.own(self.inputs.sender))
-        own = self.stages.pull(self.schedule.block(), inputs, self.adjoint, self.wanted)
+        own = self.stages.pull(self.schedule.block(), self._own, self.adjoint, self._pulled)
         return self.schedule.local_gradients(own)
 
-    def work(
-        self,
-        edges: EdgeGroups,
-        group: jax.Array | int,
-        inputs: Inputs,
-        adjoint: Pytree,
-        grads: Inputs,
-        places: Places,
-        after: jax.Array | None,
-    ) -> Work:
-        """Adds the gradients from one remote part's edges."""
-        pulled = self.stages.pull_group(
-            edges, group, inputs, adjoint, self.wanted, grads, places, after
-        )
-        return Work(pulled.gradients, pulled.answer, pulled.done)
+    def pull(self, step: Any, sender: Pytree, grads: Inputs, after: Any) -> Pulled:
+        """The gradients after the messages of the part behind at a step."""
+        edges, group = self.schedule.relation.incoming, self.schedule.arriving(step)
+        remote = dataclasses.replace(self.inputs, sender=sender)
+        where = Places(None, positions(self.schedule.reach, group))
+        return self.pull_group(edges, group, remote, self.adjoint, grads, where, after)
+
+    def pull_group(
+        self, edges: EdgeGroups, group: Any, remote: Inputs, adjoint: Pytree, *rest: Any
+    ) -> Pulled:
+        """The gradients after the messages of one group of edges."""
+        return self.stages.pull_group(edges, group, remote, adjoint, self._pulled, *rest)
+
+    @property
+    def _own(self) -> Inputs:
+        return dataclasses.replace(self.inputs, sender=self.schedule.own(self.inputs.sender))
+
+    @property
+    def _pulled(self) -> Wanted:
+        assert self.wanted is not None
+        return self.wanted
 
 
 def backward_plan(
@@ -236,12 +262,16 @@ def backward_plan(
     return "at-sender"
 
 
+def _worked(pulled: Pulled) -> Work:
+    return Work(pulled.gradients, pulled.answer, pulled.done)
+
+
 def row_bytes(tree: Pytree) -> int:
     """The bytes of one row of all arrays [rows, ...] of a tree, which may be shapes."""
     return sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
+def _at_receiver(task: Task, *, refetch: bool) -> Visit:
     """Algorithm 2: the receivers' part computes the gradient of the remote senders and sends it."""
     schedule, inputs = task.schedule, task.inputs
     edges, exchange = schedule.relation.incoming, schedule.exchange
@@ -254,18 +284,15 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
         return match_variation(empty, edges)
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
-        remote = dataclasses.replace(inputs, sender=arrived)
-        group = schedule.arriving(step)
-        places = Places(None, positions(schedule.reach, group))
-        return task.work(edges, group, remote, task.adjoint, grads, places, after)
+        return _worked(task.pull(step, arrived, grads, after))
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
         return dataclasses.replace(grads, sender=schedule.settle(step, returned, grads.sender))
 
-    return Visit(task.local, fetch, work, schedule.reply, settle)
+    return Visit(lambda _: task.pull_own(), fetch, work, schedule.reply, settle)
 
 
-def _at_sender(task: _Task) -> Visit:
+def _at_sender(task: Task) -> Visit:
     """The senders' part computes all gradients and returns those of the receivers' inputs."""
     schedule, inputs = task.schedule, task.inputs
     relation, exchange = schedule.relation, schedule.exchange
@@ -281,7 +308,7 @@ def _at_sender(task: _Task) -> Visit:
         remote = dataclasses.replace(inputs, receiver=receiver)
         group = schedule.leaving(step)
         places = Places(positions(exchange.send, group), None)
-        return task.work(outgoing, group - 1, remote, adjoint, grads, places, after)
+        return _worked(task.pull_group(outgoing, group - 1, remote, adjoint, grads, places, after))
 
     def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
         return schedule.send(route.answers(), None, answer, step)
@@ -291,10 +318,10 @@ def _at_sender(task: _Task) -> Visit:
         rows = add_at(grads.receiver, returned, position)
         return dataclasses.replace(grads, receiver=rows)
 
-    return Visit(task.local, fetch, work, reply, settle)
+    return Visit(lambda _: task.pull_own(), fetch, work, reply, settle)
 
 
-_PLANS: dict[str, Callable[[_Task], Visit]] = {
+_PLANS: dict[str, Callable[[Task], Visit]] = {
     "push": partial(_at_receiver, refetch=False),
     "refetch": partial(_at_receiver, refetch=True),
     "at-sender": _at_sender,

@@ -14,16 +14,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves, is_floating
+from jaxgraph.ops.core.messages import Inputs, Wanted, floating_leaves, is_floating
 from jaxgraph.ops.core.propagation import propagate_by
-from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.ops.core.running import Places, Pulled, add_at
+from jaxgraph.ops.core.running import add_at
 from jaxgraph.ops.core.stored import when_ready
-from jaxgraph.parallel.relation import Call
+from jaxgraph.parallel.exchange import Call
 from jaxgraph.parallel.schedules.ring import Visit, Work, visit_parts
-from jaxgraph.parallel.schedules.sequential import Sequential, looks_at_senders, positions
+from jaxgraph.parallel.schedules.sequential import Sequential, Task, looks_at_senders, positions
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
@@ -87,7 +85,7 @@ class Together:
         tasks = self._tasks(message, reducer, inputs)
 
         def local(_: Pytree) -> tuple[Pytree, ...]:
-            return tuple(t.stages.fold(t.schedule.block(), t.inputs) for t in tasks)
+            return tuple(task.fold_own() for task in tasks)
 
         def fetch(step: Any, after: jax.Array | None) -> Pytree:
             return self.schedules[0].fetch(inputs.sender, step, after)
@@ -96,7 +94,7 @@ class Together:
             found, done = [], None
             remote = trees_of(arrived, self.trees)
             for task, state, sender in zip(tasks, states, remote, strict=True):
-                state, done = task.fold(step, state, sender, after)
+                state, done = task.fold(step, sender, state, after)
                 found.append(state)
                 after = when_ready(done)
             return Work(tuple(found), None, done)
@@ -115,10 +113,16 @@ class Together:
         wanted: Wanted,
     ) -> Inputs:
         """See `jaxgraph.ops.core.propagation.Schedule`."""
-        tasks = self._tasks(message, reducer, inputs)
         given = list(zip(*results, gradient, strict=True))
-        adjoints = [t.stages.adjoint(*each) for t, each in zip(tasks, given, strict=True)]
-        reads = [t.looks(each, wanted) for t, each in zip(tasks, given, strict=True)]
+        tasks = [
+            task.pulling(each[:2], each[2], _wanted_of(task.inputs, wanted))
+            for task, each in zip(self._tasks(message, reducer, inputs), given, strict=True)
+        ]
+        reads = []
+        for task, of, by, each in zip(tasks, message, reducer, given, strict=True):
+            assert task.wanted is not None
+            adjoint, chunk = by.adjoint(*each), task.schedule.relation.edge_chunk
+            reads.append(looks_at_senders(of, by, task.inputs, adjoint, task.wanted, chunk))
         places = [_floating_places(tree, inputs.sender) for tree in self.trees]
         edges = self.schedules[0].relation.incoming
         read = {
@@ -134,10 +138,10 @@ class Together:
 
         def local(_: Pytree) -> tuple[list[jax.Array], list[Inputs]]:
             totals: list[Any] = [jnp.zeros_like(leaf) for leaf in floating_leaves(inputs.sender)]
-            totals, grads = match_variation(totals, (edges, inputs, adjoints)), []
-            for task, adjoint, where in zip(tasks, adjoints, places, strict=True):
-                block, of_own = task.schedule.block(), task.wanted(wanted)
-                own = task.stages.pull(block, task.inputs, adjoint, of_own)
+            adjoints, grads = [task.adjoint for task in tasks], []
+            totals = match_variation(totals, (edges, inputs, adjoints))
+            for task, where in zip(tasks, places, strict=True):
+                own = task.pull_own()
                 totals = added(totals, own.sender, where)
                 grads.append(dataclasses.replace(own, sender=[]))
             return totals, grads
@@ -155,10 +159,8 @@ class Together:
             (totals, grads), found, done = carry, [], None
             answers: list[Any] = [None] * len(totals)
             remote = trees_of(arrived, self.trees)
-            for task, sender, adjoint, own, where in zip(
-                tasks, remote, adjoints, grads, places, strict=True
-            ):
-                pulled = task.pull(step, sender, adjoint, own, wanted, after)
+            for task, sender, own, where in zip(tasks, remote, grads, places, strict=True):
+                pulled = task.pull(step, sender, own, after)
                 answers = added(answers, pulled.answer if wanted.sender else None, where)
                 found.append(pulled.gradients)
                 done, after = pulled.done, when_ready(pulled.done)
@@ -178,63 +180,19 @@ class Together:
         }
         return Inputs(sender=totals, **joined)
 
-    def _tasks(self, message: Any, reducer: Any, inputs: Inputs) -> list[_Task]:
+    def _tasks(self, message: Any, reducer: Any, inputs: Inputs) -> list[Task]:
         senders = trees_of(inputs.sender, self.trees)
         own = zip(inputs.params, senders, inputs.receiver, inputs.edge, strict=True)
         each = zip(
             self.schedules, message, reducer, map(Inputs, *zip(*own, strict=True)), strict=True
         )
-        return [_Task(*task) for task in each]
+        return [Task.of(*task) for task in each]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Task:
-    """The messages of one relation."""
-
-    schedule: Sequential
-    message: MessageFn
-    reducer: Reducer
-    inputs: Inputs
-
-    @property
-    def stages(self) -> Any:
-        """The stages of their reduction."""
-        edges = self.schedule.relation.incoming
-        return choose_stages(edges, self.message, self.reducer, self.inputs)
-
-    def fold(self, step: Any, state: Pytree, sender: Pytree, after: Any) -> tuple[Pytree, Pytree]:
-        """The state after the messages of the part behind at a step."""
-        remote, group = (
-            dataclasses.replace(self.inputs, sender=sender),
-            self.schedule.arriving(step),
-        )
-        edges, where = self.schedule.relation.incoming, positions(self.schedule.reach, group)
-        return self.stages.fold_group(edges, group, remote, state, where, after)
-
-    def looks(self, given: Any, wanted: Wanted) -> bool:
-        """True where the backward reads the senders' rows."""
-        of_reducer = self.reducer.adjoint(*given)
-        chunk = self.schedule.relation.edge_chunk
-        inputs, of_own = self.inputs, self.wanted(wanted)
-        return looks_at_senders(self.message, self.reducer, inputs, of_reducer, of_own, chunk)
-
-    def pull(
-        self, step: Any, sender: Pytree, adjoint: Pytree, own: Inputs, wanted: Wanted, after: Any
-    ) -> Pulled:
-        """The gradients after the messages of the part behind at a step."""
-        remote, group = (
-            dataclasses.replace(self.inputs, sender=sender),
-            self.schedule.arriving(step),
-        )
-        edges = self.schedule.relation.incoming
-        where = Places(None, positions(self.schedule.reach, group))
-        of_own = self.wanted(wanted)
-        return self.stages.pull_group(edges, group, remote, adjoint, of_own, own, where, after)
-
-    def wanted(self, of_any: Wanted) -> Wanted:
-        """The wanted gradients among those that are wanted of any relation."""
-        parts = zip(("params", "sender", "receiver", "edge"), self.inputs.parts, strict=True)
-        return Wanted(**{p: getattr(of_any, p) and bool(floating_leaves(x)) for p, x in parts})
+def _wanted_of(inputs: Inputs, of_any: Wanted) -> Wanted:
+    """The wanted gradients of a relation among those that are wanted of any."""
+    parts = zip(("params", "sender", "receiver", "edge"), inputs.parts, strict=True)
+    return Wanted(**{p: getattr(of_any, p) and bool(floating_leaves(x)) for p, x in parts})
 
 
 def _floating_places(tree: tuple[Any, tuple[int, ...]], leaves: Sequence[Any]) -> tuple[int, ...]:
