@@ -338,30 +338,17 @@ def looks_at_senders(
 ) -> bool:
     """True where a wanted gradient of the messages depends on the values of the senders."""
 
-    def gradients(sender: Pytree, params: Pytree, receiver: Pytree, edge: Pytree, adjoint: Pytree):
-        values = Inputs(params, sender, receiver, edge)
-        parts = [
-            tree
-            for tree, needed in (
-                (params, wanted.params),
-                (sender, wanted.sender),
-                (receiver, wanted.receiver),
-                (edge, wanted.edge),
-            )
-            if needed
-        ]
-        floating = [floating_leaves(part) for part in parts]
+    names = [each.name for each in dataclasses.fields(wanted) if getattr(wanted, each.name)]
 
-        def evaluate(floating: list[list[jax.Array]]) -> Pytree:
-            new = iter([with_floating_leaves(p, f) for p, f in zip(parts, floating, strict=True)])
-            seen = Inputs(
-                next(new) if wanted.params else values.params,
-                next(new) if wanted.sender else values.sender,
-                next(new) if wanted.receiver else values.receiver,
-                next(new) if wanted.edge else values.edge,
-            )
-            return evaluate_message(message, seen)
+    def gradients(sender: Pytree, others: Inputs, adjoint: Pytree) -> Pytree:
+        values = dataclasses.replace(others, sender=sender)
+        parts = {name: getattr(values, name) for name in names}
 
+        def evaluate(floating: dict[str, list[jax.Array]]) -> Pytree:
+            new = {n: with_floating_leaves(parts[n], leaves) for n, leaves in floating.items()}
+            return evaluate_message(message, dataclasses.replace(values, **new))
+
+        floating = {name: floating_leaves(part) for name, part in parts.items()}
         messages, pull = jax.vjp(evaluate, floating)
         some = jnp.zeros(chunk, jnp.int32)
         keep = reducer.per_edge(some, some, some)
@@ -370,8 +357,7 @@ def looks_at_senders(
 
     examples = chunk_examples(inputs, chunk)
     rows = chunk_examples(Inputs((), adjoint, (), ()), chunk).sender
-    jaxpr = jax.make_jaxpr(gradients)(
-        examples.sender, examples.params, examples.receiver, examples.edge, rows
-    ).jaxpr
+    others = dataclasses.replace(examples, sender=())
+    jaxpr = jax.make_jaxpr(gradients)(examples.sender, others, rows).jaxpr
     senders = len(jax.tree.leaves(inputs.sender))
     return bool(needed_inputs(jaxpr) & set(jaxpr.invars[:senders]))
