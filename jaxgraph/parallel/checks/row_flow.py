@@ -151,7 +151,7 @@ class _Flow:
         name = equation.primitive.name
         flow = dataclasses.replace(self, caller=self.caller or equation)
         try:
-            if name in _LOOPS and any(not isinstance(state, Same) for state in states):
+            if name in _LOOPS:
                 return flow._loop(equation, states, self)
             inner = None if name in RULES else _body_of(equation)
             if inner is not None:
@@ -258,7 +258,7 @@ class _Flow:
 
     def _loop(self, equation: Any, states: list[RowState], inside: _Flow) -> list[RowState]:
         """Follows a loop or a branch; `inside` follows its bodies."""
-        if not is_users(self.caller):
+        if any(not isinstance(state, Same) for state in states) and not is_users(self.caller):
             return self._trusted(equation, states)
         params, name = equation.params, equation.primitive.name
         if name == "scan":
@@ -397,7 +397,10 @@ def _scan(equation: Any, states: list[RowState], inside: _Flow) -> list[RowState
     def moved(state: RowState, by: int) -> RowState:
         if isinstance(state, Rows):
             return dataclasses.replace(state, along=state.along.at(state.along.axis + by))
-        return Same(value=state.value) if isinstance(state, Same) else state
+        if isinstance(state, Same):
+            uniform = frozenset(axis + by for axis in state.uniform if axis + by >= 0)
+            return dataclasses.replace(state, uniform=uniform, marked=None)
+        return state
 
     outputs: list[RowState] = []
 

@@ -64,7 +64,8 @@ def cross_entropy(p, s):
 def in_a_loop(p, s):
     y = lax.fori_loop(0, 3, lambda _, y: jnp.tanh(y @ p["w"]), s.nodes)
     y, _ = lax.scan(lambda y, w: (y + w, None), y, p["w"])
-    return total(s, jax.checkpoint(lambda y: jnp.sin(y) + p["bias"])(y))
+    columns = lax.map(lambda b: jnp.broadcast_to(b, s.num_rows), p["bias"]).T
+    return total(s, jax.checkpoint(lambda y: jnp.sin(y) + columns)(y))
 
 
 def by_node(p, s):
@@ -211,6 +212,20 @@ WRONG = {
     "padding of the other branch": (
         lambda p, s: s.sum(jnp.sum(lax.cond(p["bias"][0] > 0, jnp.cos, jnp.sin, s.nodes))),
         "padding included",
+    ),
+    "padding and a number that a loop counts": (
+        lambda p, s: s.sum(
+            jnp.sum(s.mask_rows(s.nodes) + lax.fori_loop(0, 3, lambda _, c: c - 1, 1.0))
+        ),
+        "padding included",
+    ),
+    "a loop over an argument": (
+        lambda p, s: total(
+            s,
+            s.nodes[:, :1]
+            + lax.map(lambda t: t * jnp.ones(s.num_rows), p["table"][: s.num_rows, 0]),
+        ),
+        "position of a row",
     ),
     "padding in a class": (
         lambda p, s: s.sum(jnp.zeros(3).at[s.labels].add(1.0)).sum(),
