@@ -85,15 +85,18 @@ class TypedGraph:
         `receivers`, and where there are some `edges`, `edge_weight`, `edge_type` and `edge_data`,
         as `Graph` takes them. Or an `EdgeSet`.
       name: a name for reports.
+      target: the set of nodes that a task is about, for which a shard stands: `shard.labels` are
+        its labels. None: the only set, or the only one with labels.
 
     Raises:
       ValueError: an array is wrong, as for `Graph`, edges are between sets that are not there, an
-        id is outside of its set, or two sets of edges have the same ends and name.
+        id is outside of its set, or there is no set `target`.
     """
 
     node_sets: Mapping[str, Graph | Any]
     edge_sets: Mapping[Ends, EdgeSet | Any]
     name: str = "graph"
+    target: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.node_sets, Mapping) or not self.node_sets:
@@ -111,6 +114,15 @@ class TypedGraph:
             _checked_ends(ends, nodes): _edge_set(ends, x, nodes)
             for ends, x in self.edge_sets.items()
         }
+        if self.target is not None and self.target not in nodes:
+            raise ValueError(
+                f"target is {self.target!r}; expected a set of nodes, one of "
+                f"{', '.join(map(repr, nodes))}"
+            )
+        labelled = [name for name, x in nodes.items() if x.labels is not None]
+        for names in (list(nodes), labelled):
+            if self.target is None and len(names) == 1:
+                object.__setattr__(self, "target", names[0])
         object.__setattr__(self, "node_sets", MappingProxyType(nodes))
         object.__setattr__(self, "edge_sets", MappingProxyType(edges))
 

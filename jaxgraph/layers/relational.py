@@ -19,15 +19,16 @@ from jaxgraph.layers.dense import add_bias, check_width, product, rounded
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.parallel.conv_stages import Pair
 from jaxgraph.parallel.feature_protocol import Features, at_use, features_of
-from jaxgraph.parallel.neighborhood import two_ends
-from jaxgraph.parallel.relation import Pairs, Relation
+from jaxgraph.parallel.neighborhood import Neighborhood, two_ends
+from jaxgraph.parallel.relation import Pairs
+from jaxgraph.parallel.whole_graph import on_device
 
 Params = Mapping[str, jax.Array]
 _MATRICES = ({"kernel"}, {"bases", "coefficients"}, {"blocks"})
 
 
 def rgcn_conv(
-    params: Params, neighborhood: Relation, x: Features | Pair, *, reduce: str = "mean"
+    params: Params, neighborhood: Neighborhood, x: Features | Pair, *, reduce: str = "mean"
 ) -> jax.Array:
     """y_i = x_i W_self + sum_r reduce_{j -r-> i}(w_ij x_j) W_r + b
 
@@ -58,8 +59,9 @@ def rgcn_conv(
     """
     if reduce not in ("mean", "sum"):
         raise ValueError(f"reduce is {reduce!r}; expected 'mean' or 'sum'")
-    pairs = _pairs_of(neighborhood)
+    neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "rgcn_conv", ("edge_weight", "edge_type"))
+    pairs = _pairs_of(neighborhood)
     of_senders, of_receivers = two_ends(x)
     features = features_of(of_senders)
     features.check_dense("rgcn_conv")

@@ -54,12 +54,14 @@ class TypedManifest:
       relations: each relation's name and manifest.
       ends: what each relation reads.
       paired: the pairs of each relation that has edge types.
+      target: the table that a shard stands for; None: none.
     """
 
     tables: tuple[tuple[str, Manifest], ...]
     relations: tuple[tuple[str, Manifest], ...]
     ends: tuple[tuple[str, Ends], ...]
     paired: tuple[tuple[str, Paired], ...] = ()
+    target: str | None = None
 
     def __repr__(self) -> str:
         tables, relations = ([name for name, _ in x] for x in (self.tables, self.relations))
@@ -106,23 +108,25 @@ class TypedManifest:
         )
 
     @property
-    def only_table(self) -> Manifest:
-        """The manifest of the only table that the user gave."""
-        given = [each for name, each in self.tables if name not in self.derived]
-        if len(given) != 1:
+    def of_target(self) -> Manifest:
+        """The manifest of the target."""
+        if self.target is None:
             names = ", ".join(repr(name) for name, _ in self.tables if name not in self.derived)
-            raise ValueError(f"the graph has the sets of nodes {names}; expected one")
-        return given[0]
+            raise ValueError(
+                f"the graph has the sets of nodes {names}; say which a task is about: "
+                "TypedGraph(..., target=name)"
+            )
+        return dict(self.tables)[self.target]
 
     @property
     def node_rows(self) -> int:
-        """Rows of nodes per part of the only table."""
-        return self.only_table.node_rows
+        """Rows of nodes per part of the target."""
+        return self.of_target.node_rows
 
     @property
     def num_classes(self) -> int:
-        """Classes of the labels of the only table, or labels if a node has several."""
-        return self.only_table.num_classes
+        """Classes of the labels of the target, or labels if a node has several."""
+        return self.of_target.num_classes
 
     @property
     def derived(self) -> frozenset[str]:

@@ -54,23 +54,24 @@ def with_pairs(graph: TypedGraph, partitions: Mapping[str, Partition]) -> WithPa
         names = Paired(f"{relation} pairs", f"{relation} by type", f"{relation} of types")
         cut = parts[sender].assignment[of_set.senders]
         cut = cut != parts[receiver].assignment[of_set.receivers]
-        found = _pairs(of_set, parts[receiver], cut)
+        made = _pairs(of_set, parts[receiver], cut)
         nodes[names.table] = Graph.from_edges(
-            [], [], num_nodes=len(found.types), node_data={TYPES: found.types}
+            [], [], num_nodes=len(made.types), node_data={TYPES: made.types}
         )
         edges[sender, names.into, names.table] = EdgeSet(
-            of_set.senders, found.of_edges, edge_weight=of_set.edge_weight
+            of_set.senders, made.of_edges, edge_weight=of_set.edge_weight
         )
-        filled = found.receivers >= 0
+        filled = made.receivers >= 0
         edges[names.table, names.out_of, receiver] = EdgeSet(
-            np.flatnonzero(filled), found.receivers[filled]
+            np.flatnonzero(filled), made.receivers[filled]
         )
         num_parts = parts[receiver].num_parts
-        parts[names.table] = Partition(found.part, num_parts)
+        parts[names.table] = Partition(made.part, num_parts)
         types = of_set.num_edge_types
-        paired[relation] = dataclasses.replace(names, block=found.block, num_types=types)
-        on_boundary[names.table] = found.on_boundary
-    return WithPairs(TypedGraph(nodes, edges, graph.name), parts, paired, on_boundary)
+        paired[relation] = dataclasses.replace(names, block=made.block, num_types=types)
+        on_boundary[names.table] = made.on_boundary
+    found = TypedGraph(nodes, edges, graph.name, graph.target)
+    return WithPairs(found, parts, paired, on_boundary)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -149,6 +149,7 @@ def tabulate_typed(
         tuple((name, each.manifest) for name, each in relations.items()),
         tuple(ends.items()),
         tuple(found.paired.items()),
+        graph.target,
     )
     return TypedTables(manifest, graph, members)
 

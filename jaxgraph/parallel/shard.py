@@ -126,7 +126,7 @@ class Shard:
     has_edges = _of_relation("has_edges")
     incoming = _of_relation("incoming")
     exchange = _of_relation("exchange")
-    implementation = _of_relation("implementation")
+    implementation = _of_table("implementation")
     sender_rows = _of_relation("sender_rows")
     receiver_rows = _of_relation("receiver_rows")
     pairs = _of_relation("pairs")
@@ -175,7 +175,7 @@ class Shard:
         """A table of nodes.
 
         Args:
-          name: of the table; None: the only one.
+          name: of the table; None: the only one, or the `target` of a `jaxgraph.TypedGraph`.
 
         Raises:
           ValueError: there is no such table, or there are several and none is named.
@@ -201,12 +201,22 @@ class Shard:
             found, pairs=Pairs(into, out_of, types, paired.block, paired.num_types)
         )
 
+    @property
+    def is_typed(self) -> bool:
+        """True for the shard of a `jaxgraph.TypedGraph`."""
+        return isinstance(self.manifest, TypedManifest)
+
+    def given(self, kind: str) -> list[str]:
+        """The names of the tables ("table") or relations ("relation") that the user gave."""
+        derived = getattr(self.manifest, "derived", ())
+        return [name for name in getattr(self, f"{kind}s") if name not in derived]
+
     def _one_of(self, kind: str, name: str | None = None) -> str:
-        """The name of a table or a relation that the user gave, or that of the only one."""
-        known, derived = getattr(self, f"{kind}s"), getattr(self.manifest, "derived", ())
-        given = [each for each in known if each not in derived]
-        if name is None and len(given) == 1:
-            return given[0]
+        """The name of a table or a relation, or that of the only one or the target."""
+        known, given = getattr(self, f"{kind}s"), self.given(kind)
+        target = getattr(self.manifest, "target", None) if kind == "table" else None
+        if name is None and (target is not None or len(given) == 1):
+            return target or given[0]
         if name is None or name not in known:
             what = "none was named" if name is None else f"got {name!r}"
             raise ValueError(
@@ -271,7 +281,7 @@ class Shard:
             several sets. In mode "p3" the first layer refuses the result: its columns have the
             edges in another order.
         """
-        if isinstance(self.manifest, TypedManifest):
+        if self.is_typed:
             raise ValueError(
                 "shard.replace changes the edges of a graph of one set, and this one has sets by "
                 "name; give its TypedGraph other data before it is sharded"

@@ -349,6 +349,11 @@ def place_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
         if not (isinstance(part, nnx.Variable) and part.get_metadata().get(ROWS) == "nodes"):
             return part
         value = part.get_value()
+        if len(sharded.shards.given("table")) > 1:
+            raise ValueError(
+                "a variable with a row for each node (NodeEmbedding) belongs to a graph of one set "
+                "of nodes, and this one has several; give these sets features"
+            )
         if value.shape[0] != sharded.num_nodes:
             raise ValueError(
                 f"a variable has {value.shape[0]} rows for {sharded.num_nodes} nodes; make "

@@ -33,16 +33,18 @@ def of_graphs(graphs: Sequence[ShardedGraph]) -> dict[str, str]:
     types: dict[str, str] = {}
     for number, graph in enumerate(graphs):
         for part in _parts(graph):
-            for name, kind, value in _hashed(part):
-                name = f"graph {number}: {name}" if number else name
-                own[name] += value
-                types[name] = kind
+            for of_set, arrays in part.items():
+                for name, kind, value in _hashed(arrays):
+                    name = f"{of_set}: {name}" if of_set else name
+                    name = f"graph {number}: {name}" if number else name
+                    own[name] += value
+                    types[name] = kind
     of_all = from_all(own)
     totals = {name: sum(each[name] for each in of_all) % 2**64 for name in own}
     return {name: definition((types[name], str(n))) for name, n in totals.items() if n}
 
 
-def _parts(graph: ShardedGraph) -> Iterator[dict[str, Any]]:
+def _parts(graph: ShardedGraph) -> Iterator[dict[str, dict[str, Any]]]:
     """The arrays of each part of this process, on the host; with it, columns that it holds."""
     if graph.is_streamed:
         host: Any = graph.parts  # pyright: ignore[reportAttributeAccessIssue]
@@ -51,12 +53,13 @@ def _parts(graph: ShardedGraph) -> Iterator[dict[str, Any]]:
             yield jax.tree.map(lambda number, part=part: host.leaf(number, part), numbered)
         return
     arrays = _arrays(graph.shards)
-    for held in graph.shards.node_ids.addressable_shards:
+    for held in jax.tree.leaves(arrays)[0].addressable_shards:
         device = held.index[0].start or 0
         on_host = jax.tree.map(lambda leaf, device=device: _held_by(leaf, device), arrays)
-        features = on_host["features"]
-        if features is not None and not features_of(features).is_digested_on(device):
-            on_host["features"] = None
+        for of_set in on_host.values():
+            features = of_set["features"]
+            if features is not None and not features_of(features).is_digested_on(device):
+                of_set["features"] = None
         yield on_host
 
 
@@ -65,18 +68,38 @@ def _held_by(leaf: jax.Array, device: int) -> np.ndarray:
     return np.asarray(next(s for s in shards if (s.index[0].start or 0) == device).data)[0]
 
 
-def _arrays(shard: Any) -> dict[str, Any]:
-    """The fields that are hashed, as they are."""
-    incoming, columns = shard.incoming, shard.columns
-    named = {f"node_data[{name!r}]": value for name, value in shard.node_data.items()}
-    of_edges = {f"edge_data[{name!r}]": value for name, value in shard.edge_data.items()}
+def _arrays(shard: Any) -> dict[str, dict[str, Any]]:
+    """The fields that are hashed, as they are; of several sets, those of each by its name."""
+    if shard.is_typed:
+        nodes = {f"nodes {name}": _of_table(shard.table(name)) for name in shard.given("table")}
+        return nodes | {
+            f"edges {name}": _of_relation(shard.relation(name)) for name in shard.given("relation")
+        }
+    columns = shard.columns
+    of_columns = columns and (columns.nodes.node_ids, columns.nodes.node_mask)
+    return {"": _of_relation(shard) | _of_table(shard) | {"column_nodes": of_columns}}
+
+
+def _of_table(table: Any) -> dict[str, Any]:
+    named = {f"node_data[{name!r}]": value for name, value in table.node_data.items()}
     return {
-        "ids": shard.node_ids,
-        "mask": shard.node_mask,
-        "features": plain_features(shard.nodes),
-        "column_nodes": columns and (columns.nodes.node_ids, columns.nodes.node_mask),
-        "of_nodes": {name: getattr(shard, name) for name in _OF_NODES} | named,
-        "of_edges": {name: getattr(shard, name) for name in _OF_EDGES} | of_edges,
+        "ids": table.node_ids,
+        "mask": table.node_mask,
+        "features": plain_features(table.nodes),
+        "column_nodes": None,
+        "of_nodes": {name: getattr(table, name) for name in _OF_NODES} | named,
+    }
+
+
+def _of_relation(relation: Any) -> dict[str, Any]:
+    incoming, nodes = relation.incoming, relation.receivers
+    named = {f"edge_data[{name!r}]": value for name, value in relation.edge_data.items()}
+    return {
+        "ids": nodes.node_ids,
+        "mask": nodes.node_mask,
+        "features": None,
+        "of_nodes": {},
+        "of_edges": {name: getattr(relation, name) for name in _OF_EDGES} | named,
         "topology": {name: getattr(incoming.by_receiver, name) for name in _TOPOLOGY}
         | {"sender_ids": incoming.sender_ids, "sender_ptr": incoming.sender_ptr},
     }
@@ -85,10 +108,14 @@ def _arrays(shard: Any) -> dict[str, Any]:
 def _hashed(part: dict[str, Any]) -> Iterator[tuple[str, str, int]]:
     """Name, type and sum of each array of a part."""
     of_nodes = np.where(part["mask"], _random(part["ids"]), np.uint64(0))
-    of_edges = _of_edges(part["topology"], part["ids"])
-    yield "senders, receivers", "", int(of_edges.sum())
-    yield from _of_features(part["features"], part["column_nodes"], of_nodes)
-    for numbers, arrays in ((of_nodes, part["of_nodes"]), (of_edges, part["of_edges"])):
+    pairs = [(of_nodes, part["of_nodes"])]
+    if "topology" in part:
+        of_edges = _of_edges(part["topology"], part["ids"])
+        pairs.append((of_edges, part["of_edges"]))
+        yield "senders, receivers", "", int(of_edges.sum())
+    if part["features"] is not None:
+        yield from _of_features(part["features"], part["column_nodes"], of_nodes)
+    for numbers, arrays in pairs:
         for name, values in arrays.items():
             if values is not None:
                 values = np.asarray(values)[: len(numbers)]
@@ -113,8 +140,6 @@ def _of_features(
     features: Any, column_nodes: Any, of_nodes: np.ndarray
 ) -> Iterator[tuple[str, str, int]]:
     """As `_hashed`, of features, or of a device's columns of all nodes."""
-    if features is None:
-        return
     features = features_of(features)
     if features.is_split:
         ids, mask = column_nodes

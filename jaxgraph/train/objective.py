@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -46,7 +47,7 @@ def apply_model(
     # A model without `first_aggregation` may use its features in ways that aggregates do not
     # support.
     takes_aggregates = first_aggregation(model) is not None
-    x = shard.nodes if takes_aggregates else plain.nodes
+    x = shard.nodes if takes_aggregates else features_of_model(plain)
     try:
         outputs = model(plain, x, key=key, train=train)
     except (TypeError, AttributeError) as error:
@@ -60,9 +61,19 @@ def apply_model(
     return outputs, split_model(model)[2]
 
 
+def features_of_model(shard: Shard) -> Any:
+    """The features that a model is called with: of several sets of nodes, those of each by name."""
+    given = {name: shard.table(name).nodes for name in shard.given("table")}
+    return shard.nodes if len(given) == 1 else given
+
+
 def plain_shard(shard: Shard) -> Shard:
-    """Returns the shard with features alone in `shard.nodes`, as models and tasks expect."""
-    return shard.with_table(nodes=plain_features(shard.nodes))
+    """Returns the shard with features alone in its tables, as models and tasks expect."""
+    tables = {
+        name: dataclasses.replace(table, nodes=plain_features(table.nodes))
+        for name, table in shard.tables.items()
+    }
+    return dataclasses.replace(shard, tables=tables)
 
 
 def objective(
@@ -105,7 +116,7 @@ def gradients(
 
     def on_shard(split: Split, shard: Shard, key: jax.Array | None):
         params = split.params
-        if shard.incoming.implementation == "cpu":
+        if shard.implementation == "cpu":
             params = on_large_pages(params, _activation_bytes(params, shard.num_rows))
 
         def of_params(params: nnx.State):

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -11,6 +12,7 @@ from flax import nnx
 
 import jaxgraph as jg
 from jaxgraph.typed_graph import TypedGraph
+from tests.parallel.test_typed_parts import GRAPH
 from tests.parallel.typed_shards import scattered
 
 NODES, TYPES = 90, 5
@@ -44,6 +46,68 @@ def test_curves_do_not_depend_on_the_number_of_devices(mode: str) -> None:
         found[parts] = metrics["train"]["loss"], metrics["test"]["accuracy"], outputs
     np.testing.assert_allclose(found[3][:2], found[1][:2], rtol=1e-4)
     np.testing.assert_allclose(found[3][2], found[1][2], atol=1e-4)
+
+
+class OfSets(nnx.Module):
+    """Two rounds of convolutions between papers and authors."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.maps = nnx.Dict(
+            {"paper": jg.nn.Linear(3, 8, rngs=rngs), "author": jg.nn.Linear(2, 8, rngs=rngs)}
+        )
+        widths = ((8, 8), (8, 4))
+        self.layers = nnx.List(
+            jg.nn.HeteroConv(
+                {
+                    "writes": jg.nn.SAGEConv(*ends, rngs=rngs),
+                    "cites": jg.nn.RGCNConv(*ends, num_types=3, rngs=rngs),
+                    "written by": jg.nn.GATConv(*ends, rngs=rngs),
+                }
+            )
+            for ends in widths
+        )
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        x = {name: own(shard.table(name), x[name]) for name, own in self.maps.items()}
+        if train:
+            x = {n: jg.nn.dropout(shard.table(n), y, key, rate=0.2) for n, y in x.items()}
+        first, second = self.layers
+        x = jax.tree.map(jax.nn.relu, first(shard, x))
+        return second(shard, x)["paper"]
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+def test_a_graph_of_several_sets_learns_its_target(mode: str, tmp_path: Path) -> None:
+    found: dict[int, Any] = {}
+    for parts in (1, 3):
+        mesh = jg.parallel.make_mesh(parts)
+        jg.parallel.write_parts(GRAPH, scattered(GRAPH, parts), tmp_path / f"{parts}", mode)
+        sharded = jg.parallel.place(jg.parallel.open_parts(tmp_path / f"{parts}"), mesh)
+        model = OfSets(nnx.Rngs(0))
+        folder, epochs = tmp_path / "run", 4 if parts == 1 else 6
+        saved = jg.train.Checkpoints(folder, every=2, resume=folder.exists())
+        jg.train.fit(model, sharded, optax.adam(1e-2), epochs=epochs, seed=1, checkpoint=saved)
+        whole = OfSets(nnx.Rngs(0))
+        history = jg.train.fit(whole, sharded, optax.adam(1e-2), epochs=6, seed=1)
+        outputs = jg.train.predict(whole, sharded)
+        assert outputs.shape == (47, 4)
+        if parts == 3:  # It continued the run of one device.
+            np.testing.assert_allclose(jg.train.predict(model, sharded), outputs, atol=1e-4)
+        found[parts] = outputs, jg.train.evaluate(whole, sharded)["train"]["loss"]
+        assert history.records[-1].loss < history.records[0].loss
+    np.testing.assert_allclose(found[3][0], found[1][0], atol=1e-4)
+    np.testing.assert_allclose(found[3][1], found[1][1], rtol=1e-4)
+
+
+def test_a_target_is_a_set_of_nodes() -> None:
+    sets = GRAPH.node_sets, GRAPH.edge_sets
+    assert GRAPH.target == "paper"
+    with pytest.raises(ValueError, match=r"target is 'venue'.*'paper', 'author'"):
+        TypedGraph(*sets, target="venue")
+    sharded = jg.parallel.shard(TypedGraph(*sets, target="author"), None, jg.parallel.make_mesh(1))
+    assert sharded.shards.num_rows == sharded.shards.table("author").num_rows
+    with pytest.raises(ValueError, match="no labels"):
+        jg.train.fit(OfSets(nnx.Rngs(0)), sharded, optax.adam(1e-2), epochs=1)
 
 
 def test_a_run_continues_on_another_number_of_devices(tmp_path: Path) -> None:
