@@ -29,6 +29,7 @@ class GraphFacts:
       dataset: the name that the graph was loaded by; None: not known.
       normalized: whether each node's features were divided by their sum.
       split: the origin of training, validation and test nodes, for reports; None: not known.
+      num_edge_types: the largest edge type plus one; 0 without types, or where it is not known.
     """
 
     name: str
@@ -44,6 +45,7 @@ class GraphFacts:
     dataset: str | None = None
     normalized: bool = False
     split: str | None = None
+    num_edge_types: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,8 +83,26 @@ class TypedFacts:
     node_sets: Mapping[str, GraphFacts]
     edge_sets: Mapping[str, EdgeFacts]
 
+    def of_one(self) -> GraphFacts:
+        """The facts of a graph of one set of nodes and one of edges, as of a `Graph`."""
+        if len(self.node_sets) != 1 or len(self.edge_sets) != 1:
+            raise ValueError(
+                f"{self.name} has the sets of nodes {', '.join(self.node_sets)} and of edges "
+                f"{', '.join(self.edge_sets)}; expected one of each. jaxgraph.train.fit trains a "
+                "model of your own on several"
+            )
+        (nodes,), (edges,) = self.node_sets.values(), self.edge_sets.values()
+        return dataclasses.replace(
+            nodes,
+            name=self.name,
+            num_edges=edges.num_edges,
+            edge_features=edges.edge_features,
+            mean_log_degree=edges.mean_log_degree,
+            num_edge_types=edges.num_edge_types,
+        )
 
-def facts_of_typed(graph: TypedGraph) -> TypedFacts:
+
+def facts_of_typed(graph: TypedGraph, *, dataset: str | None = None) -> TypedFacts:
     """Counts the facts of a graph of several sets."""
     found = {}
     for relation, ends in graph.relation_names().items():
@@ -98,7 +118,7 @@ def facts_of_typed(graph: TypedGraph) -> TypedFacts:
             num_edge_types=edges.num_edge_types,
             mean_log_degree=float(np.log1p(degrees.astype(np.float64)).mean()),
         )
-    nodes = {name: facts_of(of_set) for name, of_set in graph.node_sets.items()}
+    nodes = {name: facts_of(x, dataset=dataset) for name, x in graph.node_sets.items()}
     return TypedFacts(name=graph.name, node_sets=nodes, edge_sets=found)
 
 
@@ -125,6 +145,7 @@ def facts_of(
         dataset=dataset,
         normalized=normalized,
         split=split,
+        num_edge_types=0 if graph.edge_type is None else int(graph.edge_type.max(initial=-1)) + 1,
     )
 
 

@@ -133,6 +133,21 @@ class TypedGraph:
         # Unpickling and copying skip the constructor and yield writable arrays.
         TypedGraph.__init__(self, **state)
 
+    @classmethod
+    def of(cls, graph: Graph) -> TypedGraph:
+        """The graph of the nodes and edges of another one, in sets "node" and "edge".
+
+        Args:
+          graph: a graph.
+
+        Returns:
+          The graph, for layers such as R-GCN that read the types of its edges.
+        """
+        data = {name: getattr(graph, name) for name in ("senders", "receivers", *_DATA)}
+        nothing = dict.fromkeys(("edges", "edge_weight", "edge_type")) | {"edge_data": {}}
+        nodes = graph.replace(senders=[], receivers=[], **nothing)
+        return cls({"node": nodes}, {("node", "edge", "node"): data}, graph.name)
+
     @property
     def num_nodes(self) -> int:
         """Nodes of all sets."""

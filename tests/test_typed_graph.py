@@ -45,6 +45,21 @@ def test_facts_are_those_of_each_set() -> None:
     assert writes.mean_log_degree == pytest.approx((2 * np.log(2) + np.log(3)) / PAPERS)
 
 
+def test_a_graph_becomes_one_of_one_set_of_each() -> None:
+    graph = Graph.from_edges([0, 1], [1, 2], nodes=np.eye(3), edge_type=[4, 0], name="few")
+    graph = graph.with_edges(year=[1, 2])
+    made = TypedGraph.of(graph)
+    (edges,) = made.edge_sets.values()
+    assert (made.name, made.target, edges.num_edge_types) == ("few", "node", 5)
+    np.testing.assert_array_equal(edges.receivers, graph.receivers)
+    np.testing.assert_array_equal(edges.edge_data["year"], [1, 2])
+    assert made.node_sets["node"].num_features == 3 and not made.node_sets["node"].num_edges
+    facts = facts_of_typed(made).of_one()
+    assert (facts.num_edges, facts.num_edge_types, facts.num_features) == (2, 5, 3)
+    with pytest.raises(ValueError, match=r"paper, author.*expected one of each"):
+        facts_of_typed(TypedGraph(*sets())).of_one()
+
+
 def test_relations_have_short_names_where_they_differ() -> None:
     nodes, edges = sets()
     edges["paper", "writes", "author"] = {"senders": [0], "receivers": [1]}

@@ -1,6 +1,7 @@
 """Output of the command line: progress bars, tables, and numbers formatted for people."""
 
 import io
+import math
 import os
 import sys
 import time
@@ -81,7 +82,9 @@ class EpochBar(_Bar):
     def update(self, record: Any) -> None:
         """Shows one epoch that has ended."""
         done, seconds = record.epoch, second_text(record.seconds)
-        state = f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}  {seconds}"
+        accuracy = record.val_accuracy
+        of_val = "" if math.isnan(accuracy) else f"val {accuracy:.2%}  "
+        state = f"loss {record.loss:.4f}  {of_val}{seconds}"
         self._progress.update(self._task, completed=done, state=state)
         is_late = time.monotonic() - self._since > _SECONDS_BETWEEN_LINES
         is_due = done % max(self._epochs // 10, 1) == 0 or is_late

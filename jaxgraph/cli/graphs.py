@@ -6,18 +6,39 @@ from typing import Any
 import typer
 
 from jaxgraph import datasets, transforms
+from jaxgraph.cli.command import option_name
 from jaxgraph.cli.display import Output
 from jaxgraph.cli.options import GraphOptions
 from jaxgraph.datasets import gnn_benchmark
-from jaxgraph.datasets.registry import is_file_name
+from jaxgraph.datasets.registry import TYPED_NAMES, is_file_name
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import GraphFacts
 from jaxgraph.layout.schema import EDGE_DATA
+from jaxgraph.typed_graph import TypedGraph
+
+
+def load_typed(options: GraphOptions) -> Graph | TypedGraph:
+    """Reads or generates the graph, as `load_graph` does; it may have types."""
+    name = str(options.dataset).lower()
+    if name not in TYPED_NAMES:
+        return load_graph(options)
+    transforming = ["undirected", "degree_features", "labels_per_class", "ignore_edge_data"]
+    given = [option_name(x) for x, value in options.named(*transforming).items() if value]
+    if given:
+        raise ValueError(
+            f"{', '.join(given)}: not for {name}, whose edges have types; leave it out."
+        )
+    return datasets.load(name, data_dir=options.data_dir, **reader_options(options))
 
 
 def load_graph(options: GraphOptions) -> Graph:
     """Reads or generates the graph, then applies the requested transforms."""
     assert options.dataset is not None
+    if options.dataset.lower() in TYPED_NAMES:
+        raise ValueError(
+            f"--dataset: {options.dataset} has typed edges, which jaxgraph train --model rgcn "
+            "learns from; this command takes a graph without types."
+        )
     given = options.named("num_nodes", "num_classes", "num_features", "degree", "relabel")
     given["weights"] = weights_of(options.weight_column)
     given = {name: value for name, value in given.items() if value is not None}

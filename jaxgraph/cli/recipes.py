@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _OF_THEIR_NAME = ("GAT", "GATv2", "GIN", "GINE", "DeepGCN", "Transformer", "APPNP", "GCNII", "PNA")
 MODELS: Mapping[str, str] = MappingProxyType(
-    {"gcn": "GCN", "sage": "GraphSAGE"} | {name.lower(): name for name in _OF_THEIR_NAME}
+    {"gcn": "GCN", "sage": "GraphSAGE", "rgcn": "RGCN"}
+    | {name.lower(): name for name in _OF_THEIR_NAME}
 )
 """The models of the command line: their classes in `jaxgraph.nn` by name."""
 
@@ -106,7 +107,15 @@ def _of_ogb(name: str, difference: str, **settings: Any) -> _Table:
 
 
 _ARXIV = _of_ogb("arxiv", "edges are made undirected (--undirected)", norm="batch", epochs=500)
+_AIFB: _Table = _GENERAL | {
+    "rgcn": dict(
+        source="Schlichtkrull et al. (2018), section 5.1, with 64 learned features of each node "
+        "for rows of matrices, and 64 hidden features for 16",
+        **{"hidden": 64, "dropout": 0.0, "weight_decay": 0.0, "epochs": 50},
+    )
+}
 _PUBLISHED: Mapping[str, _Table] = {
+    "aifb": _AIFB,
     **dict.fromkeys(planetoid.NAMES, _CITATION),
     "pubmed": _PUBMED,
     **dict.fromkeys(gnn_benchmark.NAMES, _SHCHUR),
@@ -121,6 +130,7 @@ _RELATIVES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sage": ("gcn", {"hidden": 64}),
     "gat": ("gcn", {"hidden": 32, "heads": 8}),
     "gatv2": ("gat", {}),
+    "rgcn": ("gcn", {"hidden": 64}),
     "gin": ("sage", {}),
     "gine": ("sage", {}),
     "deepgcn": ("gcn", {"layers": 8, "hidden": 64, "norm": "batch"}),
@@ -191,6 +201,13 @@ def build_model(
         of_graph["num_heads"] = settings.heads
     if settings.model in _READ_EDGES and graph.edge_features:
         of_graph["edge_features"] = graph.edge_features
+    if settings.model == "rgcn":
+        if not graph.num_edge_types:
+            raise ValueError(
+                f"--model: rgcn has a matrix for each edge type, and {graph.name or 'the graph'} "
+                "has none; expected a graph whose edges have types."
+            )
+        of_graph["num_types"] = graph.num_edge_types
     if settings.model == "pna":
         if not graph.mean_log_degree:
             raise ValueError("--model: pna scales by log(d + 1) of its degrees; there is no edge.")

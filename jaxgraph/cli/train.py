@@ -11,7 +11,7 @@ import typer
 from jaxgraph.cli.command import option_name
 from jaxgraph.cli.devices import mesh_of, start_share
 from jaxgraph.cli.display import EpochBar, Output, two_columns
-from jaxgraph.cli.graphs import graph_summary, load_graph
+from jaxgraph.cli.graphs import graph_summary, load_typed
 from jaxgraph.cli.info import versions
 from jaxgraph.cli.options import SETTLED, ProcessOptions, TrainOptions
 from jaxgraph.cli.process_group import ProcessGroup, joined
@@ -19,11 +19,12 @@ from jaxgraph.cli.recipes import Recipe, build_model, chosen_recipe, optimizer_o
 from jaxgraph.cli.result_files import write_json, write_predictions
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
 from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import GraphFacts, facts_of
+from jaxgraph.graph_facts import GraphFacts, TypedFacts, facts_of, facts_of_typed
 from jaxgraph.launch.signals import Signals, end_at_once, say
 from jaxgraph.layout.part_files import PartFolder, open_parts
-from jaxgraph.partition import Partition, partition
+from jaxgraph.partition import partition
 from jaxgraph.run_log import check_log
+from jaxgraph.typed_graph import TypedGraph
 from jaxgraph.written_file import check_writable, write_each
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class _Run:
     options: TrainOptions
     settings: Recipe
     facts: GraphFacts
-    source: tuple[Graph, Partition] | PartFolder
+    source: tuple[Graph | TypedGraph, Any] | PartFolder
 
     def place(self, mesh: "Mesh") -> Any:
         """Places the parts on the devices of a mesh."""
@@ -88,6 +89,10 @@ class _Run:
             found = {name: [arrays[name] for arrays in parts] for name in parts[0]}
             return found | {"row_lengths": contents.row_lengths}
         graph, parts = self.source
+        if isinstance(graph, TypedGraph):
+            sets = {**graph.node_sets, **graph.edge_sets}
+            found = {str(name): {**vars(each)} for name, each in sets.items()}
+            return found | {"partition": {name: x.assignment for name, x in parts.items()}}
         arrays = {name: value for name, value in vars(graph).items() if name != "name"}
         return arrays | {"partition": parts.assignment}
 
@@ -95,7 +100,10 @@ class _Run:
         """The names of all nodes, or None."""
         if isinstance(self.source, PartFolder):
             return self.source.node_names()
-        return self.source[0].node_names
+        graph = self.source[0]
+        if isinstance(graph, TypedGraph):
+            return graph.node_sets[str(graph.target)].node_names
+        return graph.node_names
 
 
 def run_train(options: TrainOptions) -> None:
@@ -169,7 +177,12 @@ def _read(options: TrainOptions, group: ProcessGroup) -> _Run:
         devices=devices if mode == "stream" else None,
         parts=None if finds_parts else options.parts or devices,
     )
-    graph = prepared(settings, load_graph(options))
+    loaded = load_typed(options)
+    if settings.model == "rgcn" and isinstance(loaded, Graph) and loaded.edge_type is not None:
+        loaded = TypedGraph.of(loaded)
+    if isinstance(loaded, TypedGraph):
+        return _of_types(options, settings, loaded)
+    graph = prepared(settings, loaded)
     divided = settings.normalize and graph.nodes is not None
     facts = facts_of(graph, dataset=options.dataset, normalized=divided)
     _check_trainable(facts)
@@ -188,12 +201,31 @@ def _read(options: TrainOptions, group: ProcessGroup) -> _Run:
     return _Run(options, settings, facts, (graph, parts))
 
 
+def _of_types(options: TrainOptions, settings: Recipe, graph: TypedGraph) -> _Run:
+    """A run on a graph whose edges have types, of one set of nodes and one of edges."""
+    if options.mode not in ("sar", "domain") or options.repartition is not None:
+        raise ValueError(
+            f"{graph.name} has typed edges, which are trained on with --mode sar or --mode domain, "
+            "and without --repartition."
+        )
+    facts = facts_of_typed(graph, dataset=options.dataset).of_one()
+    if "train" not in facts.splits:
+        raise ValueError(f"{facts.name} has no training nodes.")
+    (edges,) = graph.edge_sets.values()
+    plain = Graph(edges.senders, edges.receivers, facts.num_nodes)
+    how: dict[str, Any] = {"seed": options.seed, "order": options.order}
+    parts = partition(plain, options.parts or 1, method=str(options.partitioner), **how)
+    return _Run(options, settings, facts, (graph, {str(graph.target): parts}))
+
+
 def _opened(options: TrainOptions, path: Any, group: ProcessGroup) -> _Run:
     """Opens a folder of parts, whose graph and mode are settled."""
     settled = SETTLED if options.mode == "stream" else SETTLED | {"mode"}
     options.refuse(sorted(settled), f"settled when the parts in {path} were written; leave it out.")
     folder = open_parts(path)
     facts, columns = folder.graph, folder.manifest.columns
+    is_typed = isinstance(facts, TypedFacts)
+    facts = facts.of_one() if is_typed else facts
     settings = chosen_recipe(options, str(facts.dataset))
     options = replace(
         options,
@@ -205,7 +237,8 @@ def _opened(options: TrainOptions, path: Any, group: ProcessGroup) -> _Run:
         chunks=None if columns is None else columns.chunks,
     )
     settings = replace(settings, normalize=facts.normalized)
-    _check_trainable(facts)
+    if not is_typed:
+        _check_trainable(facts)
     return _Run(options, settings, facts, folder)
 
 
@@ -219,6 +252,7 @@ def _planned(run: _Run, group: ProcessGroup) -> _Run:
     options = run.options
     assert not isinstance(run.source, PartFolder)
     graph, on_one = run.source[0], options.parts == 1
+    assert isinstance(graph, Graph)
     mesh = mesh_of(options.parts or 1, group.count, options.hosts)
     plan = choose(
         build_model(run.settings, run.facts, options.seed),
@@ -314,7 +348,8 @@ def _train(
         further["checkpoint"] = train.Checkpoints(options.checkpoint, every, resume=resume)
     if options.repartition is not None:
         assert not isinstance(run.source, PartFolder)
-        further |= {"source": run.source[0], "repartition": options.repartition}
+        graph: Any = run.source[0]
+        further |= {"source": graph, "repartition": options.repartition}
     is_cut, diverged = False, None
     group.heartbeat.enter("compile")
     try:

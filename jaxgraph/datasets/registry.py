@@ -9,14 +9,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, overload
 
 from jaxgraph.datasets import edge_list, generators, gnn_benchmark, karate, matlab, ogb, planetoid
 from jaxgraph.datasets.files import data_folder
+from jaxgraph.datasets.triples import load_aifb
 from jaxgraph.graph import Graph
+from jaxgraph.typed_graph import TypedGraph
 
-_FROM_FILES: Mapping[str, Callable[..., Graph]] = MappingProxyType(
-    {
+TYPED_NAMES = ("aifb",)
+"""Data sets that are a `TypedGraph`."""
+_FROM_FILES: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {"aifb": load_aifb}
+    | {
         name: partial(read, name)
         for family, read in (
             (planetoid.NAMES, planetoid.load_planetoid),
@@ -43,7 +48,13 @@ def names() -> tuple[str, ...]:
     return tuple(sorted([*_FROM_FILES, *_BUILT_IN]))
 
 
-def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Graph:
+@overload
+def load(
+    name: Literal["aifb"], data_dir: str | os.PathLike[str] | None = None, **options: Any
+) -> TypedGraph: ...
+@overload
+def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Graph: ...
+def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Any:
     """Loads a data set, or makes a generated graph, by name.
 
     A name with the suffix of an edge list (``.csv``, ``.mtx``, ``.npz``, ``.txt`` and so on) is
@@ -57,7 +68,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
             functions of ``jaxgraph.datasets``.
 
     Returns:
-        The graph.
+        The graph; of "aifb" a ``TypedGraph``.
 
     Raises:
         ValueError: the name or an option is unknown, or a file is missing or broken.
@@ -89,7 +100,7 @@ def is_file_name(name: str, data_dir: str | os.PathLike[str] | None = None) -> b
     )
 
 
-def _check_options(name: str, read: Callable[..., Graph], options: Mapping[str, Any]) -> None:
+def _check_options(name: str, read: Callable[..., Any], options: Mapping[str, Any]) -> None:
     known = [x for x in inspect.signature(read).parameters if x not in ("folder", "path")]
     for option in options:
         if option not in known:

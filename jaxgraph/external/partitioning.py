@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
@@ -189,7 +190,7 @@ def _check_data(request: Request, found: Found, num_nodes: int) -> None:
         )
 
 
-def _graph_facts(request: Request, source: FileParts, told: Mapping[str, str | None]) -> GraphFacts:
+def _graph_facts(request: Request, source: FileParts, told: Mapping[str, Any]) -> GraphFacts:
     manifest, nodes = source.manifest, source.nodes
     of_classes = nodes.facts.get("train_class_counts")
     if of_classes is not None:
@@ -207,5 +208,6 @@ def _graph_facts(request: Request, source: FileParts, told: Mapping[str, str | N
         splits=nodes.facts["splits"],
         train_class_counts=of_classes,
         normalized=request.normalize and "nodes" in nodes.kinds,
+        num_edge_types=manifest.num_edge_types,
         **told,
     )

@@ -157,8 +157,10 @@ class PartFolder:
         return {name: self._read(x) for name, x in self.contents.parts[index].arrays.items()}
 
     def node_names(self, node_set: str | None = None) -> np.ndarray | None:
-        """Reads the names of all nodes, of a graph of several sets those of one."""
-        ids, names = [], []
+        """Reads the names of all nodes, of a graph of several sets those of one, or the target."""
+        ids, names, typed = [], [], self.contents.typed
+        if node_set is None and typed is not None:
+            node_set = typed.manifest.target
         table = "" if node_set is None else f"tables/{node_set}/"
         for part in self.contents.parts:
             own = part.node_names if node_set is None else part.names_of_sets.get(node_set)

@@ -94,12 +94,10 @@ class TypedTables:
 
     Attributes:
       manifest: a `TypedManifest`.
-      graph: the graph.
       members: the parts of tables and relations, by the prefix of the names of their arrays.
     """
 
     manifest: Any
-    graph: TypedGraph
     members: Mapping[str, TableParts | RelationParts]
 
     def part(self, index: int) -> Arrays:
@@ -151,7 +149,7 @@ def tabulate_typed(
         tuple(found.paired.items()),
         graph.target,
     )
-    return TypedTables(manifest, graph, members)
+    return TypedTables(manifest, members)
 
 
 def _on_boundary(graph: TypedGraph, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from jaxgraph.parallel.exchange import rows_sent
 from jaxgraph.parallel.mesh import check_mesh
 from jaxgraph.parallel.named_data import storing_named
 from jaxgraph.parallel.representation import representation
-from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.shard import EDGES, NODES, Shard
 from pallas_kernels.pytrees import pytree
 
 
@@ -86,17 +86,22 @@ class ShardedGraph:
 
     def padding(self) -> Padding:
         """The rows and slots that are needed, and those allocated or sent with padding."""
-        manifest, counts = self.shards.manifest, self._known_counts()
+        shards, counts, manifest = self.shards, self._known_counts(), self.shards.manifest
+        tables, relations, exchanges = [manifest], [EDGES], {NODES: manifest}
         if isinstance(manifest, TypedManifest):
-            raise ValueError("padding() counts a graph of one set; this one has sets by name")
-        slots = self.shards.incoming.by_receiver.neighbors.shape[-1]
+            known, relations = dict(manifest.tables), shards.given("relation")
+            tables = [known[name] for name in shards.given("table")]
+            known, ends = dict(manifest.relations), dict(manifest.ends)
+            exchanges = {ends[name].exchange: known[name] for name in relations}
+        edges = [shards.relations[name].incoming.by_receiver.neighbors for name in relations]
+        sent = [_halo_rows_sent(x, shards.exchanges[name].hosts) for name, x in exchanges.items()]
         return Padding(
             nodes=counts.num_nodes,
-            node_rows=manifest.num_parts * manifest.node_rows,
+            node_rows=manifest.num_parts * sum(each.node_rows for each in tables),
             edges=counts.num_edges,
-            edge_slots=manifest.num_parts * slots,
+            edge_slots=manifest.num_parts * sum(each.shape[-1] for each in edges),
             halo_rows_needed=counts.halo_rows_needed,
-            halo_rows_sent=_halo_rows_sent(manifest, self.shards.exchange.hosts),
+            halo_rows_sent=sum(sent),
         )
 
     def _known_counts(self) -> Counts:

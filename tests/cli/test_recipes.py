@@ -24,8 +24,10 @@ def test_every_data_set_and_model_has_a_recipe_that_names_its_source(model: str)
         assert found.epochs > found.patience >= 0
         assert found.normalize == (name in ("cora", "citeseer", "pubmed"))
         year = re.search(r"\((19|20)\d\d\)", found.source)
-        assert (year is not None) == (name in PUBLISHED), (name, found.source)
-        is_adapted = model in ("gatv2", "gin", "gine", "deepgcn", "transformer", "pna")
+        is_published = name in PUBLISHED or (name, model) == ("aifb", "rgcn")
+        assert (year is not None) == is_published, (name, found.source)
+        is_adapted = model in ("gatv2", "gin", "gine", "deepgcn", "transformer", "pna", "rgcn")
+        is_adapted &= name in PUBLISHED
         assert f"none published for {MODELS[model]}" in found.source or not (year and is_adapted)
 
 
@@ -59,7 +61,7 @@ def test_a_recipe_prepares_the_features():
 
 
 @pytest.mark.expensive
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "rgcn"])
 def test_models_use_the_edge_data_that_they_can(model: str):
     rng = np.random.default_rng(0)
     ends, features = rng.integers(0, 20, (2, 60)), rng.random((20, 4), np.float32)

@@ -50,9 +50,9 @@ def test_the_folder_is_taken_from_the_environment(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("coraa", "name: no data set 'coraa'; did you mean 'cora'? Known: amazon-computers,"),
+        ("coraa", "name: no data set 'coraa'; did you mean 'cora'? Known: aifb, amazon-computers,"),
         (None, "name: got None; expected the text of a name"),
-        ("zzz", "name: no data set 'zzz'. Known: amazon-computers,"),
+        ("zzz", "name: no data set 'zzz'. Known: aifb, amazon-computers,"),
     ],
 )
 def test_an_unknown_name_is_an_error_with_the_near_match(name: Any, message: str) -> None:

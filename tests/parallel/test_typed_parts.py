@@ -113,6 +113,10 @@ def test_every_set_has_its_data(mode: str, parts: int) -> None:
     text = repr(sharded)
     assert "writes: author -> paper, edge_weight float32, year int32" in text
     assert text.count("rows per part") == 2 and "MiB per device" in text
+    padding, rows = sharded.padding(), max(-(-PAPERS // parts), 16) + max(-(-AUTHORS // parts), 16)
+    assert (padding.nodes, padding.node_rows) == (PAPERS + AUTHORS, parts * rows)
+    assert padding.edges == 3 * EDGES <= padding.edge_slots
+    assert padding.halo_rows_needed <= padding.halo_rows_sent
 
 
 @pytest.mark.parametrize("mode", ["sar", "domain"])
@@ -167,7 +171,5 @@ def test_what_a_graph_of_several_sets_does_not_take_is_refused() -> None:
     sharded = shard(GRAPH, parts, mesh)
     with pytest.raises(ValueError, match="'writes'"):
         sharded.shards.relation("likes")
-    with pytest.raises(ValueError, match="one set"):
-        sharded.padding()
     with pytest.raises(ValueError, match="a graph of one set"):
         sharded.shards.replace(edge_weight=None)

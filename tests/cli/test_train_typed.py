@@ -1,0 +1,45 @@
+"""`jaxgraph train` on a graph whose edges have types."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxgraph as jg
+from tests.cli.command import refused, run, written
+from tests.parallel.typed_shards import scattered
+
+AIFB = ["--dataset", "aifb", "--model", "rgcn", "--hidden", "8", "--epochs", "3"]
+
+
+def test_parts_and_their_folder_give_the_run_of_one_device(data_dir: Path, tmp_path: Path) -> None:
+    train = ["train", *AIFB, "--data-dir", str(data_dir)]
+    predictions = tmp_path / "predictions.csv"
+    alone = written(tmp_path / "1", *train, "--predictions", str(predictions))
+    halves = written(tmp_path / "2", *train, "--parts", "2", "--mode", "domain")
+    losses = alone["history"]["loss"]
+    np.testing.assert_allclose(halves["history"]["loss"], losses, rtol=1e-4)
+    assert (alone["graph"]["nodes"], alone["graph"]["edges"]) == (8285, 58086)
+    assert predictions.read_text(encoding="utf-8").startswith("node,class\n")
+    graph = jg.datasets.load("aifb", data_dir)
+    jg.parallel.write_parts(graph, scattered(graph, 2), tmp_path / "parts")
+    read = ["--partition", str(tmp_path / "parts"), "--model", "rgcn", "--hidden", "8"]
+    further = ["--epochs", "3", "--dropout", "0", "--weight-decay", "0"]
+    found = written(tmp_path / "3", "train", *read, *further)
+    np.testing.assert_allclose(found["history"]["loss"], losses, rtol=1e-4)
+    assert "val" not in run("train", *read, "--epochs", "1").split("Training")[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "match"),
+    [
+        (["train", *AIFB, "--mode", "p3"], "aifb has typed edges.*--mode sar or --mode domain"),
+        (["train", *AIFB, "--undirected"], "--undirected: not for aifb"),
+        (["train", "--dataset", "aifb"], "gcn_conv does not use edge_type"),
+        (["train", "--dataset", "karate", "--model", "rgcn"], "rgcn has a matrix for each edge ty"),
+        (["partition", "--dataset", "aifb", "--parts", "2"], "aifb has typed edges"),
+    ],
+)
+def test_what_does_not_fit_is_refused(data_dir: Path, command: list[str], match: str) -> None:
+    assert re.search(match, refused(*command, JAXGRAPH_DATA=str(data_dir)))
