@@ -83,6 +83,16 @@ class TypedFacts:
     node_sets: Mapping[str, GraphFacts]
     edge_sets: Mapping[str, EdgeFacts]
 
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all sets."""
+        return sum(facts.num_nodes for facts in self.node_sets.values())
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all sets."""
+        return sum(facts.num_edges for facts in self.edge_sets.values())
+
     def of_one(self) -> GraphFacts:
         """The facts of a graph of one set of nodes and one of edges, as of a `Graph`."""
         if len(self.node_sets) != 1 or len(self.edge_sets) != 1:

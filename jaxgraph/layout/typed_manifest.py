@@ -46,8 +46,9 @@ class Paired:
 class TypedManifest:
     """The manifests of the tables and relations of a graph, by name.
 
-    That of a table lists the arrays of its nodes, and has no edges. That of a relation lists its
-    edges, and the degrees of both ends. The first relation of an exchange lists what is sent.
+    The manifest of a table lists the arrays of its nodes, and has no edges. The manifest of a
+    relation lists its edges, and the degrees of both ends. The first relation of an exchange also
+    lists the rows that parts send.
 
     Attributes:
       tables: each table's name and manifest.

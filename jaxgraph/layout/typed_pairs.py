@@ -52,6 +52,13 @@ def with_pairs(graph: TypedGraph, partitions: Mapping[str, Partition]) -> WithPa
             continue
         sender, _, receiver = ends
         names = Paired(f"{relation} pairs", f"{relation} by type", f"{relation} of types")
+        own = {names.table, names.into, names.out_of}
+        taken = own & {*graph.node_sets, *(name for _, name, _ in graph.edge_sets)}
+        if taken:
+            raise ValueError(
+                f"the set {taken.pop()!r} has the name of the pairs that {relation!r} needs for "
+                "its edge types; give it another name"
+            )
         cut = parts[sender].assignment[of_set.senders]
         cut = cut != parts[receiver].assignment[of_set.receivers]
         made = _pairs(of_set, parts[receiver], cut)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import GraphFacts, facts_of, facts_of_typed
+from jaxgraph.graph_facts import GraphFacts, TypedFacts, facts_of, facts_of_typed
 from jaxgraph.kinds import check_graph
 from jaxgraph.layout.part_files import PartFolder
 from jaxgraph.layout.part_writing import check_target, write_source
@@ -29,7 +29,7 @@ def write_parts(
     topology: str | None = None,
     chunks: int | None = None,
     feature_budget: int | None = None,
-    facts: GraphFacts | None = None,
+    facts: GraphFacts | TypedFacts | None = None,
     on_part: Callable[[int], object] | None = None,
 ) -> PartFolder:
     """Writes the parts of a graph into a folder, for `place(open_parts(folder), mesh)`.
@@ -60,7 +60,8 @@ def write_parts(
     if isinstance(graph, TypedGraph):
         parts = tabulated(graph, partition, mode, options)
         names = {name: nodes.node_names for name, nodes in graph.node_sets.items()}
-        return write_source(parts, folder, facts_of_typed(graph), node_names=names, on_part=on_part)
+        found = facts_of_typed(graph) if facts is None else facts
+        return write_source(parts, folder, found, node_names=names, on_part=on_part)
     check_graph(graph, "write_parts(graph, partition, folder)")
     columns, schedule = column_request(mode, options, None, has_target=False)
     check_held(graph)

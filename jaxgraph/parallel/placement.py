@@ -62,11 +62,10 @@ def shard(
     """Splits a graph over the devices of a mesh.
 
     Args:
-      graph: the graph; of several sets, a `jaxgraph.TypedGraph`, in mode "sar" or
-        "domain".
+      graph: the graph. Modes of a `jaxgraph.TypedGraph` are "sar" and "domain".
       partition: a part for every node, with as many parts as the mesh has devices, or a multiple:
-        consecutive parts are then merged. Of several sets, by the name of the set. None: one part,
-        on a mesh of one device.
+        consecutive parts are then merged. A `TypedGraph` needs a partition for each set, by its
+        name, with one part for each device. None: one part, on a mesh of one device.
       mesh: a mesh with one axis, or of hosts and their devices, as `make_mesh(hosts=...)` makes
         it: mode "sar" then visits the parts of the own host first.
       mode: the schedule: "sar" fetches one remote part at a time and saves none, "domain" exchanges

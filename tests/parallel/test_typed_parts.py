@@ -125,6 +125,7 @@ def test_parts_in_a_folder_are_those_of_the_graph(tmp_path: Path, mode: str) -> 
     written = write_parts(GRAPH, parts, tmp_path, mode)
     opened = open_parts(tmp_path)
     assert opened.manifest == written.manifest and opened.graph == written.graph
+    assert f"num_nodes={PAPERS + AUTHORS}, num_edges={3 * EDGES}, mode={mode!r}" in repr(opened)
     assert opened.graph.edge_sets["writes"].num_edges == EDGES
     names = opened.node_names("paper")
     assert names is not None and list(names) == [f"paper {i}" for i in range(PAPERS)]
@@ -168,6 +169,12 @@ def test_what_a_graph_of_several_sets_does_not_take_is_refused() -> None:
         shard(GRAPH, parts | {"author": other}, mesh)
     with pytest.raises(ValueError, match="one part for each device"):
         shard(GRAPH, scattered(GRAPH, 4), mesh)
+    edges = {"senders": [0], "receivers": [0], "edge_type": [1]}
+    clash = TypedGraph(
+        {"a": {"num_nodes": 2}, "cites pairs": {"num_nodes": 2}}, {("a", "cites", "a"): edges}
+    )
+    with pytest.raises(ValueError, match=r"'cites pairs' has the name of the pairs.*another name"):
+        shard(clash, None, make_mesh(1))
     sharded = shard(GRAPH, parts, mesh)
     with pytest.raises(ValueError, match="'writes'"):
         sharded.shards.relation("likes")

@@ -237,7 +237,7 @@ def _own(step: Step, states: Sequence[State]) -> int | None:
 
 
 def _entries(step: Step, states: Sequence[State]) -> tuple[dict[int, int], list[int]]:
-    """Dimensions of what is taken or written, with those of the operand; those of its indices."""
+    """The operand's dimension of each dimension of the entries; the dimensions of the indices."""
     numbers, shape = step.params["dimension_numbers"], step.inputs[0]
     if step.name == "gather":
         some, gone = step.outputs[0], numbers.collapsed_slice_dims

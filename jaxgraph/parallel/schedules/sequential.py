@@ -177,7 +177,7 @@ def positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The messages of one relation, and what is pulled back through them.
+    """The messages of one relation, and the gradient that is pulled back through them.
 
     Attributes:
       schedule: their schedule.
@@ -209,7 +209,7 @@ class Task:
         return self.stages.fold(self.schedule.block(), self._own)
 
     def fold(self, step: Any, sender: Pytree, state: Pytree, after: Any) -> tuple[Pytree, Pytree]:
-        """The state after the messages of the part behind at a step, and when it is there."""
+        """Folds the messages of the part behind; returns the state, and a sign that it is done."""
         edges, group = self.schedule.relation.incoming, self.schedule.arriving(step)
         remote = dataclasses.replace(self.inputs, sender=sender)
         where = positions(self.schedule.reach, group)
@@ -221,7 +221,7 @@ class Task:
         return self.schedule.local_gradients(own)
 
     def pull(self, step: Any, sender: Pytree, grads: Inputs, after: Any) -> Pulled:
-        """The gradients after the messages of the part behind at a step."""
+        """Adds the gradients of the messages of the part behind."""
         edges, group = self.schedule.relation.incoming, self.schedule.arriving(step)
         remote = dataclasses.replace(self.inputs, sender=sender)
         where = Places(None, positions(self.schedule.reach, group))
@@ -230,7 +230,7 @@ class Task:
     def pull_group(
         self, edges: EdgeGroups, group: Any, remote: Inputs, adjoint: Pytree, *rest: Any
     ) -> Pulled:
-        """The gradients after the messages of one group of edges."""
+        """Adds the gradients of the messages of one group of edges."""
         return self.stages.pull_group(edges, group, remote, adjoint, self._pulled, *rest)
 
     @property

@@ -36,7 +36,7 @@ class Held(Protocol):
 
 
 class Own(NamedTuple):
-    """What an aggregation takes of a part: the part, the reducer, and inputs at its own rows."""
+    """A part, the reducer of an aggregation, and the inputs of its messages at the own rows."""
 
     held: Held
     reducer: Reducer
@@ -135,9 +135,9 @@ class ChunkPrograms:
     ) -> Visited:
         """Adds the edges of one group to a total.
 
-        The total is a state in a "fold", whose edges come from the part `step` steps behind. It has
-        gradients in "columns", from the same edges, and in "rows", whose edges lead to the part
-        `step` steps ahead.
+        In a "fold" the total is a state, and the edges come from the part `step` steps behind. In
+        "columns" the total is gradients of the same edges. In "rows" it is gradients of the edges
+        that lead to the part `step` steps ahead.
         """
         shard, inputs, step = own.held.part(), own.inputs, visit.step
         arrays = shard.relation().arrays

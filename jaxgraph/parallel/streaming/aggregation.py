@@ -38,7 +38,7 @@ Loads = Iterator[Callable[[], Any]]
 RESIDUALS, ADJOINT = "residuals", "adjoint"
 """With an aggregation, the keys of what waits for its backward."""
 Folded = tuple[Own, Pytree]
-"""What an aggregation takes of a part, and the state into which messages were folded."""
+"""A part with the inputs of an aggregation, and the state into which messages were folded."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
