@@ -79,9 +79,10 @@ def _once(make: Callable[[Graph, Any], T], graph: Graph) -> T:
 
 def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
     """Returns the neighbourhood that a layer runs on: a graph is placed on one device."""
-    _refuse_sparse_of_jax(x)
     if not isinstance(value, Graph):
         check_neighborhood(value)
+    _refuse_sparse_of_jax(x)
+    if not isinstance(value, Graph):
         if any(map(sp.issparse, jax.tree.leaves(x))):
             raise ValueError(
                 "x is a SciPy matrix, which is no argument of compiled functions; pass shard.nodes,"

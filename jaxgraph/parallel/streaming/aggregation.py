@@ -145,7 +145,7 @@ class AggregationOverParts:
         return jax.tree.map(one, places)
 
     def _load_own(self, run: Run, turn: int, used: frozenset[int]) -> Own:
-        """What programs read of the parts of a turn, of which they use some leaves."""
+        """The values of parts that programs read in a turn, of which they use some leaves."""
         places = tuple(sorted(used))
         operands = self._values(run, (self._reducer, self._inputs), turn)
         arrays = tuple(run.devices.send([run.devices.leaf(leaf, turn) for leaf in places]))
@@ -290,7 +290,7 @@ class AggregationOverParts:
         yield from self._loads(run, turn, "fold", self._inputs.sender)
 
     def fold(self, run: Run, turn: int, feed: Feed) -> Folded:
-        """What `finish` reads of parts, and the state after all messages."""
+        """The values of parts that `finish` reads, and the state after all messages."""
         own = feed.take()
         return own, self._fold(self._programs, run, turn, own, iter(feed.take, None))
 

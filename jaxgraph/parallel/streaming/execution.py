@@ -77,7 +77,7 @@ class Run:
             self._bring(leaf, turn, functools.partial(self._store.put, (key, index)))
 
     def load(self, key: Any, turn: int) -> Pytree:
-        """What was saved in an earlier pass."""
+        """The values that an earlier pass saved."""
         structure = self._structures[key]
         leaves = [self._stored((key, i), turn) for i in range(structure.num_leaves)]
         return structure.unflatten(leaves)

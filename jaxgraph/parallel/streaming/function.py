@@ -141,7 +141,7 @@ class StreamedFunction:
     # Programs, each compiled for its options.
 
     def run_shared(self, values: Values, *, piece: Piece) -> Values:
-        """What shared steps write."""
+        """The values that shared steps write."""
         return piece.run(values, self.constants)
 
     def run_own(
