@@ -3,11 +3,13 @@
 The sum over the edges of a type commutes with its matrix. Rows are summed for each pair (edge type,
 receiver) first, as by any other aggregation: nothing is sent for a type by itself. Pairs are in
 blocks of one type, so that one product of blocks by their matrices maps all sums, whatever the
-number of types.
+number of types. The backward sums gradients for each pair (edge type, sender) in the same way, and
+needs the layer's input alone: SAR's case 1 (section 3.2), with parameters.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +19,9 @@ import jax.numpy as jnp
 from jaxgraph.layers.aggregations import NeighborReduction
 from jaxgraph.layers.dense import add_bias, check_width, product, rounded
 from jaxgraph.layers.edge_data import check_edge_data
+from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.parallel.conv_stages import Pair
 from jaxgraph.parallel.feature_protocol import Features, at_use, features_of
 from jaxgraph.parallel.neighborhood import Neighborhood, two_ends
@@ -24,6 +29,8 @@ from jaxgraph.parallel.relation import Pairs
 from jaxgraph.parallel.whole_graph import on_device
 
 Params = Mapping[str, jax.Array]
+_COLUMNS = 64
+"""Columns of a mapped row of each pair that are in memory at once, about."""
 _MATRICES = ({"kernel"}, {"bases", "coefficients"}, {"blocks"})
 
 
@@ -68,9 +75,7 @@ def rgcn_conv(
     rows = features.rows("rgcn_conv")
     own = neighborhood.own_rows(rows) if of_receivers is None else of_receivers
     kernel = _matrices(params, pairs, rows)
-    summed = NeighborReduction(reduce).receive(pairs.into, rows, rows)
-    mapped = _mapped(kernel, pairs, summed)
-    y = NeighborReduction("sum").receive(pairs.out_of, mapped, mapped)
+    y = _typed_sum(reduce, pairs, kernel, rows)
     if "self_kernel" in params:
         check_width(neighborhood.receivers, own, params["self_kernel"])
         own = neighborhood.receivers.mask_rows(own)
@@ -122,10 +127,82 @@ def _matrices(params: Params, pairs: Pairs, x: jax.Array) -> jax.Array:
     return at_use(matrices, x)
 
 
-def _mapped(matrices: jax.Array, pairs: Pairs, summed: jax.Array) -> jax.Array:
-    """Multiplies the row of each pair by the matrix of its type."""
-    _, blocks, width, out = matrices.shape
-    of_blocks = matrices[pairs.type_of_block]
-    rows = summed.reshape(len(of_blocks), pairs.block, blocks, width)
-    mapped = jnp.einsum("prbi,pbio->prbo", rows, of_blocks, preferred_element_type=jnp.float32)
-    return rounded(mapped.reshape(len(summed), blocks * out), summed)
+@functools.partial(custom_vjp, nondiff_argnums=(0,))
+def _typed_sum(reduce: str, pairs: Pairs, matrices: jax.Array, x: jax.Array) -> jax.Array:
+    """sum_r reduce_{j -r-> i}(w_ij x_j) W_r; the backward saves x, and nothing of the pairs."""
+    summed = NeighborReduction(reduce).receive(pairs.into, x, x)
+    return _mapped_sum(pairs, matrices, summed)
+
+
+def _forward(reduce: str, pairs: Pairs, matrices: jax.Array, x: jax.Array) -> tuple[jax.Array, Any]:
+    y = forward_of(functools.partial(_typed_sum.value, reduce, pairs), matrices, x)
+    return y, (pairs, matrices, x)
+
+
+def _backward(reduce: str, residuals: Any, gradient: jax.Array) -> tuple[None, Any, Any]:
+    """dx_j = sum_r t_jr W_r', dW_r = sum_j x_j' t_jr, with t_jr = sum_{j -r-> i} w_ij g_i / c_ir"""
+    pairs, matrices, x = residuals
+    assert pairs.back is not None
+    into = pairs.back.into
+    if reduce == "mean":
+        weight = 1 / jnp.maximum(into.edge_data["edges_of_pair"].astype(x.dtype), 1)
+        given = into.edge_weight
+        into = into.with_arrays(edge_weight=weight if given is None else weight * given)
+    summed = NeighborReduction("sum").receive(into, gradient, gradient)
+    of_x = _mapped_sum(pairs.back, jnp.swapaxes(matrices, 2, 3), summed)
+    return None, _products(pairs.back, x, summed, matrices), of_x
+
+
+_typed_sum.defvjp(_forward, _backward)
+
+
+def _mapped_sum(pairs: Pairs, matrices: jax.Array, rows: jax.Array) -> jax.Array:
+    """Multiplies the row of each pair by the matrix of its type, and sums over pairs."""
+    types, blocks, width, out = matrices.shape
+    of_pairs = rows.reshape(-1, pairs.block, blocks, width)
+    chunks, size = _chunks(blocks, out)
+
+    def of_columns(columns: jax.Array) -> jax.Array:
+        of_blocks = columns[pairs.type_of_block]
+        equation, wide = "prbi,pbio->prbo", accumulation_dtype(rows.dtype)
+        mapped = jnp.einsum(equation, of_pairs, of_blocks, preferred_element_type=wide)
+        mapped = rounded(mapped.reshape(len(rows), blocks * size), rows)
+        return NeighborReduction("sum").receive(pairs.out_of, mapped, mapped)
+
+    padded = jnp.pad(matrices, ((0, 0), (0, 0), (0, 0), (0, chunks * size - out)))
+    columns = padded.reshape(types, blocks, width, chunks, size)
+    y = jax.lax.map(of_columns, jnp.moveaxis(columns, 3, 0))
+    y = jnp.moveaxis(y.reshape(chunks, -1, blocks, size), 0, 2)
+    return y.reshape(-1, blocks, chunks * size)[..., :out].reshape(-1, blocks * out)
+
+
+def _products(pairs: Pairs, x: jax.Array, rows: jax.Array, like: jax.Array) -> jax.Array:
+    """The gradient of the matrices, from x [nodes, in] and the rows of pairs [pairs, out]."""
+    types, blocks, width, out = like.shape
+    of_pairs = rows.reshape(-1, pairs.block, blocks, out)
+    chunks, size = _chunks(blocks, width)
+
+    def of_columns(columns: jax.Array) -> jax.Array:
+        at_pairs = _at_pairs(pairs, columns).reshape(-1, pairs.block, blocks, size)
+        equation, wide = "prbi,prbo->pbio", accumulation_dtype(rows.dtype)
+        found = jnp.einsum(equation, at_pairs, of_pairs, preferred_element_type=wide)
+        return jax.ops.segment_sum(found, pairs.type_of_block, types)
+
+    padded = jnp.pad(x.reshape(-1, blocks, width), ((0, 0), (0, 0), (0, chunks * size - width)))
+    columns = jnp.moveaxis(padded.reshape(-1, blocks, chunks, size), 2, 0)
+    found = jax.lax.map(of_columns, columns.reshape(chunks, -1, blocks * size))
+    found = jnp.moveaxis(found, 0, 2).reshape(types, blocks, chunks * size, out)
+    return found[:, :, :width].astype(like.dtype)
+
+
+def _at_pairs(pairs: Pairs, x: jax.Array) -> jax.Array:
+    """The rows of x [nodes, features] at the node of each pair."""
+    rows = match_variation(jnp.zeros((len(pairs.types), x.shape[1]), x.dtype), x)
+    receive = NeighborReduction("sum").receive
+    return jax.vjp(lambda rows: receive(pairs.out_of, rows, rows), rows)[1](x)[0]
+
+
+def _chunks(blocks: int, width: int) -> tuple[int, int]:
+    """The number of chunks of columns in which rows of pairs are mapped, and columns of each."""
+    chunks = max(1, blocks * width // _COLUMNS)
+    return chunks, -(-width // chunks)

@@ -33,6 +33,7 @@ class Paired:
       out_of: the relation from the pairs to the receivers.
       block: rows of a block, which has one type.
       num_types: the largest type plus one.
+      back: those of its edges turned round, (edge type, sender), for the backward.
     """
 
     table: str
@@ -40,6 +41,7 @@ class Paired:
     out_of: str
     block: int = 1
     num_types: int = 0
+    back: Paired | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +134,9 @@ class TypedManifest:
     @property
     def derived(self) -> frozenset[str]:
         """The tables and relations of pairs, which the user did not give."""
-        names = [(each.table, each.into, each.out_of) for _, each in self.paired]
-        return frozenset(name for some in names for name in some)
+        found = [each for _, each in self.paired]
+        found += [each.back for each in found if each.back is not None]
+        return frozenset(x for each in found for x in (each.table, each.into, each.out_of))
 
     @property
     def shapes(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:

@@ -4,6 +4,9 @@ A layer with a matrix for each edge type sums the senders' rows of each pair, mu
 the matrices of their types, and sums over the pairs of each receiver. So pairs are receivers of
 one set of edges, and senders of another. They are ordered by type, in blocks of rows of one type,
 and blocks are filled with pairs that have no edges.
+
+The backward does the same with the edges turned round, from the gradients of the receivers to pairs
+(edge type, sender): it reads the layer's input, and no sum of the forward.
 """
 
 from __future__ import annotations
@@ -16,14 +19,16 @@ import numpy as np
 from jaxgraph.graph import Graph
 from jaxgraph.layout.typed_manifest import Paired
 from jaxgraph.partition.assignment import Partition
-from jaxgraph.typed_graph import EdgeSet, TypedGraph
+from jaxgraph.typed_graph import EdgeSet, Ends, TypedGraph
 
-_BLOCKS = (128, 64, 32, 16)
+_BLOCKS = (1024, 512, 256, 128, 64, 32, 16)
 """Rows of a block, the largest first: a block reads one matrix."""
 _MOST_FILL = 0.25
 """The largest share of rows that only fill blocks, but for the smallest block."""
 TYPES = "type_of_pair"
 """The array of the table that has the type of each pair."""
+EDGES_OF_PAIR = "edges_of_pair"
+"""The data of edges that are turned round: the edges of the pair that each had before."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,42 +48,61 @@ class WithPairs:
 
 
 def with_pairs(graph: TypedGraph, partitions: Mapping[str, Partition]) -> WithPairs:
-    """Adds the pairs of every set of edges that has types."""
-    nodes, edges = dict(graph.node_sets), dict(graph.edge_sets)
-    parts, paired, on_boundary = dict(partitions), {}, {}
+    """Adds the pairs of every set of edges that has types, and those of its edges turned round."""
+    found = WithPairs(graph, partitions, {}, {})
     for relation, ends in graph.relation_names().items():
-        of_set = graph.edge_sets[ends]
-        if of_set.edge_type is None or not of_set.num_edges:
+        edges = graph.edge_sets[ends]
+        if edges.edge_type is None or not edges.num_edges:
             continue
-        sender, _, receiver = ends
-        names = Paired(f"{relation} pairs", f"{relation} by type", f"{relation} of types")
-        own = {names.table, names.into, names.out_of}
-        taken = own & {*graph.node_sets, *(name for _, name, _ in graph.edge_sets)}
-        if taken:
-            raise ValueError(
-                f"the set {taken.pop()!r} has the name of the pairs that {relation!r} needs for "
-                "its edge types; give it another name"
-            )
-        cut = parts[sender].assignment[of_set.senders]
-        cut = cut != parts[receiver].assignment[of_set.receivers]
-        made = _pairs(of_set, parts[receiver], cut)
-        nodes[names.table] = Graph.from_edges(
-            [], [], num_nodes=len(made.types), node_data={TYPES: made.types}
+        found, paired, count = _add(found, relation, ends, edges)
+        turned = EdgeSet(
+            edges.receivers,
+            edges.senders,
+            edge_weight=edges.edge_weight,
+            edge_type=edges.edge_type,
+            edge_data={EDGES_OF_PAIR: count},
         )
-        edges[sender, names.into, names.table] = EdgeSet(
-            of_set.senders, made.of_edges, edge_weight=of_set.edge_weight
+        found, back, _ = _add(found, f"{relation} back", ends[::-1], turned)
+        paired = dataclasses.replace(paired, back=back)
+        found = dataclasses.replace(found, paired={**found.paired, relation: paired})
+    return found
+
+
+def _add(
+    found: WithPairs, relation: str, ends: Ends, edges: EdgeSet
+) -> tuple[WithPairs, Paired, np.ndarray]:
+    """Adds the pairs of typed edges; also counts, for each edge, the edges of its pair."""
+    graph, parts, (sender, _, receiver) = found.graph, found.partitions, ends
+    names = Paired(f"{relation} pairs", f"{relation} by type", f"{relation} of types")
+    own = {names.table, names.into, names.out_of}
+    taken = own & {*graph.node_sets, *(name for _, name, _ in graph.edge_sets)}
+    if taken:
+        raise ValueError(
+            f"the set {taken.pop()!r} has the name of the pairs that {relation!r} needs for its "
+            "edge types; give it another name"
         )
-        filled = made.receivers >= 0
-        edges[names.table, names.out_of, receiver] = EdgeSet(
-            np.flatnonzero(filled), made.receivers[filled]
-        )
-        num_parts = parts[receiver].num_parts
-        parts[names.table] = Partition(made.part, num_parts)
-        types = of_set.num_edge_types
-        paired[relation] = dataclasses.replace(names, block=made.block, num_types=types)
-        on_boundary[names.table] = made.on_boundary
-    found = TypedGraph(nodes, edges, graph.name, graph.target)
-    return WithPairs(found, parts, paired, on_boundary)
+    cut = parts[sender].assignment[edges.senders] != parts[receiver].assignment[edges.receivers]
+    made = _pairs(edges, parts[receiver], cut)
+    nodes = Graph.from_edges([], [], num_nodes=len(made.types), node_data={TYPES: made.types})
+    filled = made.receivers >= 0
+    into = EdgeSet(
+        edges.senders, made.of_edges, edge_weight=edges.edge_weight, edge_data=edges.edge_data
+    )
+    out_of = EdgeSet(np.flatnonzero(filled), made.receivers[filled])
+    added = {(sender, names.into, names.table): into, (names.table, names.out_of, receiver): out_of}
+    found = WithPairs(
+        TypedGraph(
+            {**graph.node_sets, names.table: nodes},
+            {**graph.edge_sets, **added},
+            graph.name,
+            graph.target,
+        ),
+        {**parts, names.table: Partition(made.part, parts[receiver].num_parts)},
+        found.paired,
+        {**found.on_boundary, names.table: made.on_boundary},
+    )
+    names = dataclasses.replace(names, block=made.block, num_types=edges.num_edge_types)
+    return found, names, np.bincount(made.of_edges)[made.of_edges].astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -129,12 +129,17 @@ def tabulate_typed(
         for name in graph.node_sets
     }
     members: dict[str, TableParts | RelationParts] = {}
-    blocks = {each.table: each.block for each in found.paired.values()}
+    blocks, bases = {}, {}
+    for name, each in found.paired.items():
+        sender, _, receiver = names[name]
+        # What the backward sends has an exchange of its own.
+        for paired, base in ((each, receiver), (each.back, f"{sender} back")):
+            assert paired is not None
+            blocks[paired.table], bases[paired.table] = paired.block, base
     tables = {
         name: _table(graph.node_sets[name], orders[name], mode, blocks.get(name, 1))
         for name in orders
     }
-    bases = {each.table: names[name][2] for name, each in found.paired.items()}
     ends = {
         name: Ends(sender, receiver, f"{sender} to {bases.get(receiver, receiver)}")
         for name, (sender, _, receiver) in graph.relation_names().items()

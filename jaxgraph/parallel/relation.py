@@ -83,6 +83,7 @@ class Pairs:
       into: the relation from the senders to the pairs.
       out_of: the relation from the pairs to the receivers.
       types: int32 [pairs], the type of each pair.
+      back: those of the edges turned round, (edge type, sender), of which this is None.
       block: rows of a block of pairs, which has one type.
       num_types: the largest type plus one.
     """
@@ -90,6 +91,7 @@ class Pairs:
     into: Relation
     out_of: Relation
     types: jax.Array
+    back: Pairs | None
     block: int = dataclasses.field(metadata={"static": True})
     num_types: int = dataclasses.field(metadata={"static": True})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 
 from jaxgraph.layout.manifest import Manifest
-from jaxgraph.layout.typed_manifest import Ends, TypedManifest
+from jaxgraph.layout.typed_manifest import Ends, Paired, TypedManifest
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
@@ -195,11 +195,13 @@ class Shard:
         found, paired = self._relation(name), dict(getattr(self.manifest, "paired", ())).get(name)
         if paired is None:
             return found
+        return dataclasses.replace(found, pairs=self._pairs(paired))
+
+    def _pairs(self, paired: Paired) -> Pairs:
         types = self.tables[paired.table].node_data["type_of_pair"]
         into, out_of = map(self._relation, (paired.into, paired.out_of))
-        return dataclasses.replace(
-            found, pairs=Pairs(into, out_of, types, paired.block, paired.num_types)
-        )
+        back = None if paired.back is None else self._pairs(paired.back)
+        return Pairs(into, out_of, types, back, paired.block, paired.num_types)
 
     @property
     def is_typed(self) -> bool:
