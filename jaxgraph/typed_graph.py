@@ -158,6 +158,21 @@ class TypedGraph:
         """Edges of all sets."""
         return sum(edges.num_edges for edges in self.edge_sets.values())
 
+    def as_one(self) -> Graph:
+        """The nodes and edges of all sets in one graph, without data.
+
+        Returns:
+          The graph; the nodes of a set have consecutive ids, in the order of the sets.
+        """
+        counts = [nodes.num_nodes for nodes in self.node_sets.values()]
+        first = dict(zip(self.node_sets, np.cumsum([0, *counts[:-1]]), strict=True))
+        nothing = np.zeros(0, np.int64)
+        sets = self.edge_sets.items()
+        senders = [edges.senders + first[sender] for (sender, _, _), edges in sets]
+        receivers = [edges.receivers + first[receiver] for (_, _, receiver), edges in sets]
+        ends = (np.concatenate([nothing, *each]) for each in (senders, receivers))
+        return Graph.from_edges(*ends, num_nodes=self.num_nodes, name=self.name)
+
     def relation_names(self) -> dict[str, Ends]:
         """The sets of edges by the names of their relations on a shard.
 

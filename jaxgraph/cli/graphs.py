@@ -12,7 +12,7 @@ from jaxgraph.cli.options import GraphOptions
 from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.datasets.registry import TYPED_NAMES, is_file_name
 from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import GraphFacts
+from jaxgraph.graph_facts import GraphFacts, TypedFacts
 from jaxgraph.layout.schema import EDGE_DATA
 from jaxgraph.typed_graph import TypedGraph
 
@@ -34,11 +34,6 @@ def load_typed(options: GraphOptions) -> Graph | TypedGraph:
 def load_graph(options: GraphOptions) -> Graph:
     """Reads or generates the graph, then applies the requested transforms."""
     assert options.dataset is not None
-    if options.dataset.lower() in TYPED_NAMES:
-        raise ValueError(
-            f"--dataset: {options.dataset} has typed edges, which jaxgraph train --model rgcn "
-            "learns from; this command takes a graph without types."
-        )
     given = options.named("num_nodes", "num_classes", "num_features", "degree", "relabel")
     given["weights"] = weights_of(options.weight_column)
     given = {name: value for name, value in given.items() if value is not None}
@@ -93,7 +88,11 @@ def _print_report(report: datasets.ReadReport) -> None:
     Output().print(str(report), markup=False, highlight=False, soft_wrap=True)
 
 
-def graph_summary(facts: GraphFacts) -> dict[str, Any]:
+def graph_summary(facts: GraphFacts | TypedFacts) -> dict[str, Any]:
     """The name of a graph, and its counts: nodes, edges, features, classes, nodes of each mask."""
+    if isinstance(facts, TypedFacts):
+        sets = {**facts.node_sets, **facts.edge_sets}
+        counts = {name: each.num_edges or each.num_nodes for name, each in sets.items()}
+        return {"name": facts.name, "nodes": facts.num_nodes, "edges": facts.num_edges, **counts}
     counts = {name: getattr(facts, f"num_{name}") for name in ("nodes", "edges", "features")}
     return {"name": facts.name, **counts, "classes": facts.num_classes, **facts.splits}

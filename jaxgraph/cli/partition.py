@@ -12,7 +12,7 @@ from jaxgraph.cli.command import REQUIRED, of_graph, option
 from jaxgraph.cli.display import Output, StepBar, byte_text, second_text, two_columns
 from jaxgraph.cli.graphs import (
     graph_summary,
-    load_graph,
+    load_typed,
     reader_options,
     weights_of,
 )
@@ -22,11 +22,13 @@ from jaxgraph.cli.result_files import write_json
 from jaxgraph.datasets import ogb
 from jaxgraph.datasets.files import data_folder
 from jaxgraph.external import Request, partition_file
-from jaxgraph.graph_facts import GraphFacts, facts_of
+from jaxgraph.graph import Graph
+from jaxgraph.graph_facts import GraphFacts, TypedFacts, facts_of, facts_of_typed
 from jaxgraph.layout.part_files import PartFolder
 from jaxgraph.layout.part_writing import check_target
 from jaxgraph.partition import PartitionReport, partition, report
 from jaxgraph.transforms import normalize_features
+from jaxgraph.typed_graph import TypedGraph
 from jaxgraph.written_file import check_writable
 
 _OF_WRITING = ("mode", "rest", "topology", "chunks", "normalize", "process_memory")
@@ -90,6 +92,8 @@ def run_partition(options: PartitionOptions) -> None:
     contents = {"graph": graph_summary(facts), "seconds": seconds, "partition": figures}
     named = {name.replace("_", " "): value for name, value in figures.items() if value is not None}
     named.pop("halo pairs")
+    of_sets = named.pop("set balance", {})
+    named |= {f"{name} balance": value for name, value in of_sets.items()}
     of_parts = {name: value for name, value in named.items() if isinstance(value, list)}
     table = Table(*of_parts, title=f"{quality.num_parts} parts by {quality.method}")
     for row in zip(*of_parts.values(), strict=True):
@@ -100,7 +104,7 @@ def run_partition(options: PartitionOptions) -> None:
     if folder is not None:
         size = sum(file.bytes for file in folder.files.values())
         written = {"folder": str(options.out), "mode": folder.mode, "files": len(folder.files)}
-        written["normalized"] = folder.graph.normalized
+        written["normalized"] = getattr(folder.graph, "normalized", False)
         contents["written"] = written | {"bytes": size}
         shown.append(two_columns("Parts on disk", written | {"size": byte_text(size)}))
     try:
@@ -110,13 +114,16 @@ def run_partition(options: PartitionOptions) -> None:
         Output().print(Group(*shown))
 
 
-_Cut = tuple[GraphFacts, PartitionReport, PartFolder | None]
+_Cut = tuple[GraphFacts | TypedFacts, PartitionReport, PartFolder | None]
 
 
 def _from_memory(options: PartitionOptions) -> _Cut:
-    graph = load_graph(options)
-    divides = options.divides and graph.nodes is not None
-    facts = facts_of(graph, dataset=options.dataset, normalized=divides)
+    graph, divides = load_typed(options), False
+    if isinstance(graph, TypedGraph):
+        facts = facts_of_typed(graph, dataset=options.dataset)
+    else:
+        divides = options.divides and graph.nodes is not None
+        facts = facts_of(graph, dataset=options.dataset, normalized=divides)
     how = options.named("seed", "order")
     parts = partition(graph, options.parts, options.partitioner, **how)
     quality = report(graph, parts)
@@ -125,7 +132,7 @@ def _from_memory(options: PartitionOptions) -> _Cut:
     # Imported late, so that a report alone does not wait for jax.
     from jaxgraph.parallel import write_parts
 
-    if divides:
+    if divides and isinstance(graph, Graph):
         graph = normalize_features(graph)
     how = options.named("rest", "topology", "chunks")
     folder = write_parts(graph, parts, options.out, options.mode or "sar", facts=facts, **how)

@@ -15,12 +15,13 @@ from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.command import REQUIRED, count, of_device, of_graph, option, option_name
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.display import Output, byte_text, second_text
-from jaxgraph.cli.graphs import load_graph
+from jaxgraph.cli.graphs import load_typed
 from jaxgraph.cli.options import PARTITIONERS, GraphOptions, ModelOptions
 from jaxgraph.cli.recipes import build_model, chosen_recipe, optimizer_of
 from jaxgraph.external.request import METHODS
 from jaxgraph.graph import Graph
-from jaxgraph.graph_facts import GraphFacts, facts_of
+from jaxgraph.graph_facts import GraphFacts, facts_of, facts_of_typed
+from jaxgraph.typed_graph import TypedGraph
 from jaxgraph.written_file import check_writable
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def run_plan(options: PlanOptions) -> None:
         plan.save(options.save)
 
 
-def _source(options: PlanOptions) -> "tuple[Graph | GraphCounts, GraphFacts]":
+def _source(options: PlanOptions) -> "tuple[Graph | TypedGraph | GraphCounts, GraphFacts]":
     if options.dataset is None:
         from jaxgraph.planner import GraphCounts
 
@@ -113,10 +114,11 @@ def _source(options: PlanOptions) -> "tuple[Graph | GraphCounts, GraphFacts]":
         rest: dict[str, Any] = {"multilabel": False, "edge_features": 0, "mean_log_degree": 1.0}
         rest |= {"splits": {}, "train_class_counts": None}
         return source, GraphFacts(name="", **counts, **rest)
-    graph = load_graph(options)
-    if graph.train_mask is None:
+    graph = load_typed(options)
+    facts = facts_of_typed(graph).of_one() if isinstance(graph, TypedGraph) else facts_of(graph)
+    if "train" not in facts.splits:
         raise ValueError(f"{graph.name} has no training nodes; --labels-per-class 20 draws them.")
-    return graph, facts_of(graph)
+    return graph, facts
 
 
 def _is_cut_from_files(option: "Option") -> bool:

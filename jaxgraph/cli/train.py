@@ -211,11 +211,9 @@ def _of_types(options: TrainOptions, settings: Recipe, graph: TypedGraph) -> _Ru
     facts = facts_of_typed(graph, dataset=options.dataset).of_one()
     if "train" not in facts.splits:
         raise ValueError(f"{facts.name} has no training nodes.")
-    (edges,) = graph.edge_sets.values()
-    plain = Graph(edges.senders, edges.receivers, facts.num_nodes)
     how: dict[str, Any] = {"seed": options.seed, "order": options.order}
-    parts = partition(plain, options.parts or 1, method=str(options.partitioner), **how)
-    return _Run(options, settings, facts, (graph, {str(graph.target): parts}))
+    parts = partition(graph, options.parts or 1, method=str(options.partitioner), **how)
+    return _Run(options, settings, facts, (graph, parts))
 
 
 def _opened(options: TrainOptions, path: Any, group: ProcessGroup) -> _Run:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.kinds import kind_of
 from jaxgraph.layout.manifest import MODES
 from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.layout.typed_tables import TypedTables, tabulate_typed
 from jaxgraph.parallel.named_data import check_held
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.report import check_partitions
 from jaxgraph.typed_graph import TypedGraph
 
 
@@ -35,32 +35,10 @@ def tabulated(
             name: Partition(np.zeros(nodes.num_nodes, np.int32), 1, "whole")
             for name, nodes in graph.node_sets.items()
         }
-    _check_partitions(graph, partition)
+    check_partitions(graph, partition)
     for each in (*graph.node_sets.values(), *graph.edge_sets.values()):
         check_held(each)
     return tabulate_typed(graph, partition, mode)
-
-
-def _check_partitions(graph: TypedGraph, partition: Any) -> None:
-    sets = list(graph.node_sets)
-    if not isinstance(partition, Mapping) or set(partition) != set(sets):
-        what = sorted(partition) if isinstance(partition, Mapping) else kind_of(partition)
-        raise ValueError(
-            f"partition: got {what}; expected a Partition for each set of nodes, by its name: "
-            f"{', '.join(map(repr, sets))}"
-        )
-    for name, each in partition.items():
-        nodes = graph.node_sets[name].num_nodes
-        if not isinstance(each, Partition) or each.num_nodes != nodes:
-            what = repr(each) if isinstance(each, Partition) else kind_of(each)
-            raise ValueError(
-                f"partition[{name!r}]: got {what}; expected a Partition of its {nodes} nodes"
-            )
-    counts = {each.num_parts for each in partition.values()}
-    if len(counts) > 1:
-        raise ValueError(
-            f"partition: the sets are cut into {sorted(counts)} parts; expected as many for each"
-        )
 
 
 def refuse_merging(manifest: Any, devices: int) -> None:

@@ -113,20 +113,20 @@ def _repaired(
 ) -> np.ndarray:
     """Fills empty parts, and restores the balance of weights and, if asked for, of nodes."""
     repaired = fill_empty_parts(assignment, num_parts, adjacency)
-    limit = _limit(weights, num_parts, _TOLERANCE)
+    limit = limit_of_part(weights, num_parts, _TOLERANCE)
     repaired = rebalance(repaired, num_parts, adjacency, weights[None], np.array([limit]))
     if not keep_nodes:
         return repaired
     # In a second step: rebalancing for both moves no weight that is balanced already.
     ones = np.ones_like(weights)
     for tolerance in _NODE_TOLERANCES:
-        limits = np.array([limit, _limit(ones, num_parts, tolerance)])
+        limits = np.array([limit, limit_of_part(ones, num_parts, tolerance)])
         both = np.stack([weights, ones])
         repaired = rebalance(repaired, num_parts, adjacency, both, limits)
     return repaired
 
 
-def _limit(weights: np.ndarray, num_parts: int, tolerance: float) -> int:
+def limit_of_part(weights: np.ndarray, num_parts: int, tolerance: float) -> int:
     """The most that a part should hold; at least the largest node."""
     mean = int(weights.sum()) / num_parts
     return max(math.ceil(mean), math.floor(tolerance * mean), int(weights.max()))

@@ -7,7 +7,8 @@ p). The replication factor is the number of nodes and halo rows, over the number
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
+from jaxgraph.typed_graph import TypedGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,8 @@ class PartitionReport:
             over halo_total.
         predicted_cost: float64 [P], the cost of each part by the given node_cost, or None.
         cost_balance: max / mean of predicted_cost, or None.
+        set_balance: max / mean of the nodes of each set, and of the edges of each set, by the name
+            of the set or of its relation, or None where there is one of each.
     """
 
     method: str
@@ -63,6 +67,7 @@ class PartitionReport:
     exchange_padding: float
     predicted_cost: np.ndarray | None = None
     cost_balance: float | None = None
+    set_balance: Mapping[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields by name, arrays as lists: ready for JSON."""
@@ -73,13 +78,15 @@ class PartitionReport:
 
 
 def report(
-    graph: Graph, partition: Partition, node_cost: ArrayLike | NodeCost | None = None
+    graph: Graph | TypedGraph,
+    partition: Partition | Mapping[str, Partition],
+    node_cost: ArrayLike | NodeCost | None = None,
 ) -> PartitionReport:
     """Measures a partition of a graph.
 
     Args:
-        graph: the graph.
-        partition: a partition of its nodes.
+        graph: the graph; the nodes and edges of all sets of a ``TypedGraph`` are counted together.
+        partition: a partition of its nodes; of a ``TypedGraph`` one for each set, by name.
         node_cost: a cost of nodes, as for ``jaxgraph.partition.partition``, or None.
 
     Returns:
@@ -88,6 +95,8 @@ def report(
     Raises:
         ValueError: the partition or the cost has another number of nodes than the graph.
     """
+    if isinstance(graph, TypedGraph):
+        return _report_of_sets(graph, partition)
     check_graph(graph, "report(graph, partition)")
     if not isinstance(partition, Partition):
         raise ValueError(
@@ -110,6 +119,53 @@ def report(
     return report_of_counts(
         partition.method, partition.counts(), edges, labelled, halo_pairs, edge_cut, costs
     )
+
+
+def _report_of_sets(graph: TypedGraph, partitions: Any) -> PartitionReport:
+    """Measures the partition of a graph of several sets, all of them together and one by one."""
+    check_partitions(graph, partitions)
+    parts = {name: partitions[name] for name in graph.node_sets}
+    first = next(iter(parts.values()))
+    assignment = np.concatenate([each.assignment for each in parts.values()])
+    found = report(_with_labelled(graph), Partition(assignment, first.num_parts, first.method))
+    balance = {name: _max_over_mean(each.counts()) for name, each in parts.items()}
+    for name, ends in graph.relation_names().items():
+        of_edges = parts[ends[2]].assignment[graph.edge_sets[ends].receivers]
+        balance[name] = _max_over_mean(np.bincount(of_edges, minlength=found.num_parts))
+    return replace(found, set_balance=balance)
+
+
+def _with_labelled(graph: TypedGraph) -> Graph:
+    """The nodes and edges of all sets in one graph, with its training nodes."""
+    masks = [
+        np.zeros(nodes.num_nodes, bool) if nodes.train_mask is None else nodes.train_mask
+        for nodes in graph.node_sets.values()
+    ]
+    mask = np.concatenate(masks)
+    return graph.as_one().replace(train_mask=mask if mask.any() else None)
+
+
+def check_partitions(graph: TypedGraph, partition: Any) -> None:
+    """Checks that there is a partition for each set of nodes, all into as many parts."""
+    sets = list(graph.node_sets)
+    if not isinstance(partition, Mapping) or set(partition) != set(sets):
+        what = sorted(partition) if isinstance(partition, Mapping) else kind_of(partition)
+        raise ValueError(
+            f"partition: got {what}; expected a Partition for each set of nodes, by its name: "
+            f"{', '.join(map(repr, sets))}"
+        )
+    for name, each in partition.items():
+        nodes = graph.node_sets[name].num_nodes
+        if not isinstance(each, Partition) or each.num_nodes != nodes:
+            what = repr(each) if isinstance(each, Partition) else kind_of(each)
+            raise ValueError(
+                f"partition[{name!r}]: got {what}; expected a Partition of its {nodes} nodes"
+            )
+    counts = {each.num_parts for each in partition.values()}
+    if len(counts) > 1:
+        raise ValueError(
+            f"partition: the sets are cut into {sorted(counts)} parts; expected as many for each"
+        )
 
 
 def report_of_counts(

@@ -18,10 +18,11 @@ from jaxgraph.layers import RematPolicy
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.layout.typed_tables import tabulate_typed
 from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph, place
 from jaxgraph.parallel.sharded_graph import AbstractSource
-from jaxgraph.partition import Partition, partition
+from jaxgraph.partition import partition
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.planner.degree_model import METHODS, GraphCounts, counted_manifest
 from jaxgraph.planner.plan import Option, Plan
@@ -30,6 +31,7 @@ from jaxgraph.planner.step_cost import DryRun, Memory, dry_run
 from jaxgraph.planner.streaming import Tried, tried_parts
 from jaxgraph.planner.targets import TARGETS, Target, find_target
 from jaxgraph.train.task import Task
+from jaxgraph.typed_graph import TypedGraph
 
 ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 24, 8
 """In mode "p3", rows of a chunk of partial activations; each chunk brings tables of all nodes."""
@@ -68,8 +70,13 @@ class Considered:
         return self.run is not None and not self.why_not
 
 
-def options_for(num_devices: int, num_nodes: int, methods: Sequence[str] = METHODS) -> list[Option]:
-    """The ways to run a model whose graph the devices hold; on one, all modes are one."""
+def options_for(
+    num_devices: int, num_nodes: int, methods: Sequence[str] = METHODS, *, of_sets: bool = False
+) -> list[Option]:
+    """The ways to run a model whose graph the devices hold; on one, all modes are one.
+
+    A graph of several sets has no columns: its modes are "sar" and "domain".
+    """
     if num_devices == 1:
         return [Option("sar", methods[0])]
     chunks = 1
@@ -80,6 +87,8 @@ def options_for(num_devices: int, num_nodes: int, methods: Sequence[str] = METHO
         found += [Option("domain", method), Option("sar", method)]
         if 2 < num_devices <= MOST_UNROLLED:
             found.append(Option("sar", method, prefetch=True))
+        if of_sets:
+            continue
         found += [
             Option("p3", method, rest=rest, topology="replicated", chunks=chunks)
             for rest in ("domain", "sar")
@@ -90,7 +99,7 @@ def options_for(num_devices: int, num_nodes: int, methods: Sequence[str] = METHO
 
 def consider(
     model: nnx.Module,
-    source: Graph | GraphCounts,
+    source: Graph | TypedGraph | GraphCounts,
     target: Target | str | Mesh,
     optimizer: optax.GradientTransformation,
     *,
@@ -132,16 +141,16 @@ class _Request:
     def __init__(
         self,
         model: nnx.Module,
-        source: Graph | GraphCounts,
+        source: Graph | TypedGraph | GraphCounts,
         target: Target | str | Mesh,
         optimizer: optax.GradientTransformation,
         memory_limit: int | str | None,
         task: Task | None,
     ) -> None:
-        if not isinstance(source, Graph | GraphCounts):
+        if not isinstance(source, Graph | TypedGraph | GraphCounts):
             raise ValueError(
-                f"source is of type {type(source).__name__}; expected a jaxgraph.Graph or "
-                "GraphCounts"
+                f"source is of type {type(source).__name__}; expected a jaxgraph.Graph, a "
+                "TypedGraph or GraphCounts"
             )
         found = find_target(target) if isinstance(target, str) else target
         found = _target_of(found) if isinstance(found, Mesh) else found
@@ -155,11 +164,12 @@ class _Request:
         self.mesh = target if isinstance(target, Mesh) else found.mesh()
         self.is_limited = memory_limit is not None
         self.limit = bytes_of("memory_limit", memory_limit) if self.is_limited else found.memory
-        self.parts: dict[str, Partition] = {}
+        self.parts: dict[str, Any] = {}
 
     def ways(self, methods: Sequence[str], compile: str) -> Iterator[Considered]:
         """The cost of every way; see `consider`."""
-        options = options_for(self.target.devices, self.source.num_nodes, methods)
+        of_sets = isinstance(self.source, TypedGraph)
+        options = options_for(self.target.devices, self.source.num_nodes, methods, of_sets=of_sets)
         found = (self.consider(option, compile=compile == "all") for option in options)
         if compile == "fastest":
             found = iter(self._compiled_until_one_fits(list(found)))
@@ -257,7 +267,7 @@ class _Request:
 
 def choose(
     model: nnx.Module,
-    source: Graph | GraphCounts,
+    source: Graph | TypedGraph | GraphCounts,
     target: Target | str | Mesh,
     optimizer: optax.GradientTransformation,
     *,
@@ -361,7 +371,7 @@ def _why_not(run: DryRun, limit: int) -> str:
 
 
 def _manifest(
-    source: Graph | GraphCounts, option: Option, num_parts: int, parts: dict[str, Partition]
+    source: Graph | TypedGraph | GraphCounts, option: Option, num_parts: int, parts: dict[str, Any]
 ) -> Manifest:
     if isinstance(source, GraphCounts):
         return counted_manifest(
@@ -374,6 +384,8 @@ def _manifest(
         )
     if option.method not in parts:
         parts[option.method] = partition(source, num_parts, method=option.method)
+    if isinstance(source, TypedGraph):
+        return tabulate_typed(source, parts[option.method], option.schedule).manifest
     columns = None
     if option.topology is not None:
         columns = ColumnRequest(option.topology, option.chunks or 1)

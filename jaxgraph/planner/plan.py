@@ -6,11 +6,12 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from jaxgraph.graph import Graph
 from jaxgraph.layers import RematPolicy
 from jaxgraph.partition import Partition, partition
+from jaxgraph.typed_graph import TypedGraph
 
 FORMAT = 3
 """Version of the file."""
@@ -112,7 +113,15 @@ class Plan:
         """The keyword arguments of `jaxgraph.parallel.shard` that the plan stands for."""
         return self.option.shard_options()
 
-    def partition(self, graph: Graph, seed: int = 0) -> Partition:
+    @overload
+    def partition(self, graph: Graph, seed: int = ...) -> Partition: ...
+
+    @overload
+    def partition(self, graph: TypedGraph, seed: int = ...) -> dict[str, Partition]: ...
+
+    def partition(
+        self, graph: Graph | TypedGraph, seed: int = 0
+    ) -> Partition | dict[str, Partition]:
         """Cuts a graph as planned.
 
         Args:
@@ -120,7 +129,7 @@ class Plan:
           seed: from 0 to 2**32 - 1.
 
         Returns:
-          The partition.
+          The partition; of a `TypedGraph` one for each set of nodes, by name.
         """
         return partition(graph, self.num_parts, method=self.option.method, seed=seed)
 

@@ -101,7 +101,8 @@ def _predicted(
     jaxpr = traced.jaxpr.jaxpr
     steps = list(live_steps(jaxpr))
     sent = sent_by_link(steps, target.per_host)
-    manifest, implementation = sharded.manifest, sharded.shards.incoming.implementation
+    manifest, shard = sharded.manifest, sharded.shards
+    implementation = next(iter(shard.tables.values())).implementation
     work = work_of(steps, manifest, target, implementation)
     communication = _communication(sent, work.messages, target)
     hidden = _hidden(sharded, sent, work, communication)
@@ -122,7 +123,8 @@ def _communication(sent: Sent, messages: float, target: Target) -> float:
 def _hidden(sharded: ShardedGraph, sent: Sent, work: Work, communication: float) -> float:
     """The time of messages under which kernels run: all but one step's with prefetch."""
     shard = sharded.shards
-    if not shard.exchange.prefetch or not sent.total or shard.manifest.num_parts < 3:
+    prefetch = any(exchange.prefetch for exchange in shard.exchanges.values())
+    if not prefetch or not sent.total or shard.manifest.num_parts < 3:
         return 0.0
     permutes = sum(each.get("collective-permute", 0) for each in (sent.inside, sent.between))
     steps = shard.manifest.num_parts - 1

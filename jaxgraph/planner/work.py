@@ -15,6 +15,7 @@ from typing import Any
 from jaxgraph.analysis.traced import Step, is_opaque, size_of
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.placed import placed_shapes
+from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.planner.targets import Target
 
 _MOVED = frozenset(
@@ -80,6 +81,11 @@ def _visits(manifest: Manifest, implementation: str, *, of_mean: bool) -> Mappin
 
     Tables have the slots of the largest part; with `of_mean`, the mean part's edges count.
     """
+    if isinstance(manifest, TypedManifest):
+        found = {}
+        for member in manifest.members.values():
+            found |= _visits(member, implementation, of_mean=of_mean)
+        return found
     shapes = placed_shapes(manifest, implementation)
     groups = manifest.num_parts if manifest.mode == "sar" else 1
     shares = {"columns": 1.0, "outgoing": 1 / max(groups - 1, 1), "incoming": 1 / groups}
