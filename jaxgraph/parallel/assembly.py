@@ -75,7 +75,7 @@ def _typed(
         name: _table(own(f"tables/{name}/"), member, axis, implementation)
         for name, member in manifest.tables
     }
-    relations, exchanges = {}, {}
+    edge_arrays, exchanges = {}, {}
     for (name, member), (_, ends) in zip(manifest.relations, manifest.ends, strict=True):
         found = own(f"relations/{name}/")
         if ends.exchange not in exchanges:
@@ -87,8 +87,8 @@ def _typed(
         if ends.senders != ends.receivers:
             at_senders = _degrees(found, f"{SENDERS}/")
             edges = dataclasses.replace(edges, at_senders=at_senders, receivers_first=False)
-        relations[name] = edges
-    return Shard(tables, relations, exchanges, None, manifest, manifest.ends)
+        edge_arrays[name] = edges
+    return Shard(tables, edge_arrays, exchanges, None, manifest, manifest.ends)
 
 
 def _table(arrays: Arrays, manifest: Manifest, axis: Axis, implementation: str) -> NodeTable:

@@ -63,7 +63,7 @@ def _typed(sharded: Any, manifest: TypedManifest) -> str:
     for name, ends in manifest.ends:
         if name in manifest.derived:
             continue
-        edges = shards.relations[name]
+        edges = shards.edge_arrays[name]
         data = _arrays({each: getattr(edges, each) for each in EDGE_DATA} | dict(edges.edge_data))
         lines.append(f"{name}: {ends.senders} -> {ends.receivers}" + (f", {data}" if data else ""))
     lines.append(f"memory    {_bytes_per_device(shards) / 2**20:,.2f} MiB per device")

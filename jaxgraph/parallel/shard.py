@@ -79,7 +79,9 @@ class Shard:
       num_nodes: int32 [], nodes of the whole graph; data, since one program serves graphs of any
         size.
       num_rows: rows of this shard, padding included.
-      tables, relations, exchanges: node tables, edges and exchanges by name; see `relation`.
+      tables: node tables by name.
+      relations: the neighbourhoods that layers take, by name; `relation(name)` is one of them.
+      edge_arrays, exchanges: of which relations are made, by name.
       ends: the tables and the exchange of each relation.
       columns: the graph for layers on feature columns, or None: features are split by node.
       manifest: shapes and schedule of the whole sharded graph, without its counts; a
@@ -87,7 +89,7 @@ class Shard:
     """
 
     tables: Mapping[str, NodeTable]
-    relations: Mapping[str, EdgeArrays]
+    edge_arrays: Mapping[str, EdgeArrays]
     exchanges: Mapping[str, Exchange]
     columns: ColumnTopology | None
     manifest: Manifest = dataclasses.field(metadata={"static": True})
@@ -143,8 +145,9 @@ class Shard:
 
     def __repr__(self) -> str:
         parts = f"part of {self.num_parts}, mode={self.manifest.mode!r}"
-        if len(self.tables) > 1 or len(self.relations) > 1:
-            return f"Shard({parts}, tables={[*self.tables]}, relations={[*self.relations]})"
+        if len(self.tables) > 1 or len(self.edge_arrays) > 1:
+            names = f"tables={self.given('table')}, relations={self.given('relation')}"
+            return f"Shard({parts}, {names})"
         features = getattr(self.nodes, "shape", (None,))[-1]
         return (
             f"Shard({parts}, num_rows={self.num_rows}, num_features={features}, "
@@ -204,6 +207,11 @@ class Shard:
         return Pairs(into, out_of, types, back, paired.block, paired.num_types)
 
     @property
+    def relations(self) -> dict[str, Relation]:
+        """The edges of each set, from one table to another, as layers take them."""
+        return {name: self.relation(name) for name in self.given("relation")}
+
+    @property
     def is_typed(self) -> bool:
         """True for the shard of a `jaxgraph.TypedGraph`."""
         return isinstance(self.manifest, TypedManifest)
@@ -211,11 +219,14 @@ class Shard:
     def given(self, kind: str) -> list[str]:
         """The names of the tables ("table") or relations ("relation") that the user gave."""
         derived = getattr(self.manifest, "derived", ())
-        return [name for name in getattr(self, f"{kind}s") if name not in derived]
+        return [name for name in self._known(kind) if name not in derived]
+
+    def _known(self, kind: str) -> Mapping[str, Any]:
+        return self.tables if kind == "table" else self.edge_arrays
 
     def _one_of(self, kind: str, name: str | None = None) -> str:
         """The name of a table or a relation, or that of the only one or the target."""
-        known, given = getattr(self, f"{kind}s"), self.given(kind)
+        known, given = self._known(kind), self.given(kind)
         target = getattr(self.manifest, "target", None) if kind == "table" else None
         if name is None and (target is not None or len(given) == 1):
             return target or given[0]
@@ -228,7 +239,7 @@ class Shard:
         return name
 
     def _relation(self, name: str) -> Relation:
-        arrays, ends = self.relations[name], dict(self.ends)[name]
+        arrays, ends = self.edge_arrays[name], dict(self.ends)[name]
         by = arrays.incoming.implementation
         at_senders = arrays.at_senders or arrays.at_receivers
         return Relation(
@@ -245,9 +256,9 @@ class Shard:
         found: set[tuple[str, ...]] = {("tables", table)}
         for name, ends in self.ends:
             if ends.receivers == table:
-                found.add(("relations", name, "at_receivers"))
+                found.add(("edge_arrays", name, "at_receivers"))
             if ends.senders == table:
-                found.add(("relations", name, "at_senders"))
+                found.add(("edge_arrays", name, "at_senders"))
         return frozenset(found)
 
     def with_table(self, **changes: Any) -> Shard:
@@ -259,8 +270,8 @@ class Shard:
     def with_edges(self, **changes: Any) -> Shard:
         """The shard with other arrays of its only relation."""
         name = self._one_of("relation")
-        arrays = dataclasses.replace(self.relations[name], **changes)
-        return dataclasses.replace(self, relations={**self.relations, name: arrays})
+        arrays = dataclasses.replace(self.edge_arrays[name], **changes)
+        return dataclasses.replace(self, edge_arrays={**self.edge_arrays, name: arrays})
 
     def replace(self, **changes: Any) -> Shard:
         """Returns the shard with other data of its edges, and with the degrees that follow.
@@ -289,7 +300,7 @@ class Shard:
                 "name; give its TypedGraph other data before it is sharded"
             )
         relation = with_edge_data(self.relation(), changes)
-        changed: dict[str, Any] = {"relations": {next(iter(self.relations)): relation.arrays}}
+        changed: dict[str, Any] = {"edge_arrays": {next(iter(self.edge_arrays)): relation.arrays}}
         if "edge_type" in changes:
             changed["manifest"] = dataclasses.replace(self.manifest, num_edge_types=0)
         if "edge_weight" in changes or any(data is not None for data in changes.values()):

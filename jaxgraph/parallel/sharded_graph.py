@@ -93,7 +93,7 @@ class ShardedGraph:
             tables = [known[name] for name in shards.given("table")]
             known, ends = dict(manifest.relations), dict(manifest.ends)
             exchanges = {ends[name].exchange: known[name] for name in relations}
-        edges = [shards.relations[name].incoming.by_receiver.neighbors for name in relations]
+        edges = [shards.edge_arrays[name].incoming.by_receiver.neighbors for name in relations]
         sent = [_halo_rows_sent(x, shards.exchanges[name].hosts) for name, x in exchanges.items()]
         return Padding(
             nodes=counts.num_nodes,

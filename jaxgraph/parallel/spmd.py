@@ -159,8 +159,8 @@ def _run(
     out_specs = jax.tree.map(
         lambda word: PartitionSpec() if word == "replicated" else split, outputs
     )
-    tables, relations = graph.shards.tables, graph.shards.relations
-    slots = {name: graph.shards.relation(name).edge_slots for name in relations}
+    tables = graph.shards.tables
+    slots = {name: graph.shards.relation(name).edge_slots for name in graph.shards.edge_arrays}
     sizes = {"rows": [t.num_rows for t in tables.values()], "edges": [*slots.values()]}
 
     def on_one_shard(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:
@@ -191,7 +191,7 @@ def _run(
             states = _row_states((state, local), graph.shards.fields_of(name), of_edges=False)
             check_rows(program, states, words, table.num_rows, has_padding=table.has_padding)
         for name, count in slots.items():
-            states = _row_states((state, local), {("relations", name)}, of_edges=True)
+            states = _row_states((state, local), {("edge_arrays", name)}, of_edges=True)
             check_rows(program, states, words, count, has_padding=True, of_edges=True)
         values = core.jaxpr_as_fun(program)(*jax.tree.leaves((state, local)))
         return jax.tree.unflatten(jax.tree.structure(shapes), values)

@@ -62,7 +62,7 @@ GRAPH = typed_graph()
 def sums(shard: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sums over edges of both kinds of data, at papers and at authors."""
     papers, authors = shard.table("paper"), shard.table("author")
-    writes = shard.relation("writes")
+    writes = shard.relations["writes"]
     weighted = propagate(
         writes,
         lambda sender, receiver, edge: sender * edge[0] * (edge[1] - 1990),
@@ -70,7 +70,7 @@ def sums(shard: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
         edge=(writes.edge_weight[:, None], writes.edge_data["year"][:, None]),
     )
     back = propagate(
-        shard.relation("written by"), lambda sender, _, __: sender, sender=papers.nodes
+        shard.relations["written by"], lambda sender, _, __: sender, sender=papers.nodes
     )
     of_train = papers.sum(jnp.sum(jnp.where(papers.train_mask, papers.labels, 0)))
     return weighted, back, of_train
@@ -110,6 +110,9 @@ def test_every_set_has_its_data(mode: str, parts: int) -> None:
     sharded = shard(GRAPH, scattered(GRAPH, parts), make_mesh(parts), mode)
     check(sharded)
     assert sharded.num_nodes == PAPERS + AUTHORS and sharded.counts is not None
+    relations = sharded.shards.relations
+    assert sorted(relations) == ["cites", "writes", "written by"]  # and none of pairs
+    assert relations["cites"].pairs is not None and relations["writes"].pairs is None
     text = repr(sharded)
     assert "writes: author -> paper, edge_weight float32, year int32" in text
     assert text.count("rows per part") == 2 and "MiB per device" in text

@@ -80,7 +80,7 @@ def state_of_field(
     path: Sequence[Any], leaf: Any, graph: int, own: Set[tuple[str, ...]], *, of_edges: bool
 ) -> RowState:
     """Returns the state of an array of the shard on an axis that the fields `own` have."""
-    if path[0].name not in ("tables", "relations"):
+    if path[0].name not in ("tables", "edge_arrays"):
         return Unknown(graph)
     # A table or a relation, its name, and a field.
     owner, name, below = (path[0].name, path[1].key), path[2].name, path[3:]
