@@ -45,6 +45,17 @@ class Paired:
 
 
 @dataclasses.dataclass(frozen=True)
+class TypedCounts(Counts):
+    """The sizes of a graph of several sets.
+
+    Attributes:
+      of_tables: nodes of each set.
+    """
+
+    of_tables: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
 class TypedManifest:
     """The manifests of the tables and relations of a graph, by name.
 
@@ -93,21 +104,22 @@ class TypedManifest:
         return None
 
     @property
-    def counts(self) -> Counts | None:
+    def counts(self) -> TypedCounts | None:
         """The sizes of all tables and relations together, or None where they are not known."""
         derived = self.derived
-        tables = [each.counts for name, each in self.tables if name not in derived]
+        tables = {name: each.counts for name, each in self.tables if name not in derived}
         relations = {name: each.counts for name, each in self.relations if name not in derived}
         by_exchange = {
             ends.exchange: relations[name] for name, ends in self.ends if name in relations
         }
-        found = [*tables, *relations.values()]
-        if None in found:
+        if None in (*tables.values(), *relations.values()):
             return None
-        return Counts(
-            sum(each.num_nodes for each in tables if each is not None),
+        nodes = {name: each.num_nodes for name, each in tables.items() if each is not None}
+        return TypedCounts(
+            sum(nodes.values()),
             sum(each.num_edges for each in relations.values() if each is not None),
             sum(each.halo_rows_needed for each in by_exchange.values() if each is not None),
+            nodes,
         )
 
     @property

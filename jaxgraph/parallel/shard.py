@@ -183,7 +183,7 @@ class Shard:
         Raises:
           ValueError: there is no such table, or there are several and none is named.
         """
-        return self.tables[self._one_of("table", name)]
+        return self.tables[self.name_of("table", name)]
 
     def relation(self, name: str | None = None) -> Relation:
         """The edges from one table to another, as layers take them.
@@ -194,7 +194,7 @@ class Shard:
         Raises:
           ValueError: there is no such relation, or there are several and none is named.
         """
-        name = self._one_of("relation", name)
+        name = self.name_of("relation", name)
         found, paired = self._relation(name), dict(getattr(self.manifest, "paired", ())).get(name)
         if paired is None:
             return found
@@ -224,8 +224,8 @@ class Shard:
     def _known(self, kind: str) -> Mapping[str, Any]:
         return self.tables if kind == "table" else self.edge_arrays
 
-    def _one_of(self, kind: str, name: str | None = None) -> str:
-        """The name of a table or a relation, or that of the only one or the target."""
+    def name_of(self, kind: str, name: str | None = None) -> str:
+        """The name of a "table" or a "relation"; None: that of the only one or the target."""
         known, given = self._known(kind), self.given(kind)
         target = getattr(self.manifest, "target", None) if kind == "table" else None
         if name is None and (target is not None or len(given) == 1):
@@ -263,13 +263,13 @@ class Shard:
 
     def with_table(self, **changes: Any) -> Shard:
         """The shard with other arrays of its only table."""
-        name = self._one_of("table")
+        name = self.name_of("table")
         table = dataclasses.replace(self.tables[name], **changes)
         return dataclasses.replace(self, tables={**self.tables, name: table})
 
     def with_edges(self, **changes: Any) -> Shard:
         """The shard with other arrays of its only relation."""
-        name = self._one_of("relation")
+        name = self.name_of("relation")
         arrays = dataclasses.replace(self.edge_arrays[name], **changes)
         return dataclasses.replace(self, edge_arrays={**self.edge_arrays, name: arrays})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -40,6 +40,8 @@ from jaxgraph.parallel.sharded_graph import ShardedGraph, check_sharded
 Pytree = Any
 ROWS = "rows"
 """Metadata of a variable with one row per node: "nodes" in the graph's order, "placed" by shard."""
+TABLE = "table"
+"""Metadata with the name of the set of these nodes; None: the only one, or the target."""
 
 _NO_ARRAYS = ("Shard(part of", f"{Shard.__module__}.Shard", "NodeTable(", NodeTable.__module__)
 """Words by which JAX names a shard, or a table of it, that was taken for an array."""
@@ -188,10 +190,10 @@ def _run(
         )
         for name, table in tables.items():
             check_random_rows(program.jaxpr, table.num_rows)
-            states = _row_states((state, local), graph.shards.fields_of(name), of_edges=False)
+            states = _row_states((state, local), graph.shards, name, of_edges=False)
             check_rows(program, states, words, table.num_rows, has_padding=table.has_padding)
         for name, count in slots.items():
-            states = _row_states((state, local), {("edge_arrays", name)}, of_edges=True)
+            states = _row_states((state, local), graph.shards, name, of_edges=True)
             check_rows(program, states, words, count, has_padding=True, of_edges=True)
         values = core.jaxpr_as_fun(program)(*jax.tree.leaves((state, local)))
         return jax.tree.unflatten(jax.tree.structure(shapes), values)
@@ -276,12 +278,12 @@ def _is_split(part: Any) -> bool:
     return isinstance(part, ShardedGraph)
 
 
-def _row_states(arguments: Pytree, own: Set[tuple[str, ...]], *, of_edges: bool) -> list[RowState]:
-    """The states in which the arrays of the arguments enter `check_rows`.
-
-    `own` are the fields of a shard that have the rows or slots that are followed.
-    """
+def _row_states(
+    arguments: Pytree, shards: Shard, followed: str, *, of_edges: bool
+) -> list[RowState]:
+    """The states in which arguments enter `check_rows` of the rows of a table, or of the edges."""
     numbers = itertools.count()
+    own = {("edge_arrays", followed)} if of_edges else shards.fields_of(followed)
 
     def states(part: Any) -> Pytree:
         if _is_graph(part):
@@ -291,9 +293,11 @@ def _row_states(arguments: Pytree, own: Set[tuple[str, ...]], *, of_edges: bool)
                 lambda path, leaf: state_of_field(path[1:], leaf, number, own, of_edges=of_edges),
                 part,
             )
-        is_split = isinstance(part, nnx.Variable) and _is_split(part)
-        of_rows = UNKNOWN if of_edges else Rows(Along(0))
-        return jax.tree.map(lambda _: of_rows if is_split else Same(), part)
+        state: RowState = Same()
+        if isinstance(part, nnx.Variable) and _is_split(part):
+            is_own = not of_edges and table_of(part, shards) == followed
+            state = Rows(Along(0)) if is_own else UNKNOWN
+        return jax.tree.map(lambda _: state, part)
 
     return jax.tree.leaves(jax.tree.map(states, arguments, is_leaf=_is_unit))
 
@@ -322,6 +326,11 @@ def _graph_of(arguments: Any) -> ShardedGraph:
     return graphs[0]
 
 
+def table_of(part: nnx.Variable, shards: Shard) -> str:
+    """The table of the nodes in the rows of a variable."""
+    return shards.name_of("table", part.get_metadata().get(TABLE))
+
+
 def rows_prefix(state: Pytree) -> Pytree:
     """The `outputs` of `spmd` for a pytree of variables, such as the gradient of `state`."""
     return jax.tree.map(
@@ -335,7 +344,8 @@ def place_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     """Splits variables with one row per node over the shards; all others stay as they are.
 
     Args:
-      state: pytree of `nnx.Variable`; those with metadata rows="nodes" are [nodes, ...].
+      state: pytree of `nnx.Variable`; those with metadata rows="nodes" are [nodes, ...]. Those
+        with metadata table=name belong to a set of nodes of a `jaxgraph.TypedGraph`.
       sharded: the graph whose nodes they belong to.
 
     Returns:
@@ -343,28 +353,24 @@ def place_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     """
     check_sharded(sharded, "place_rows(state, sharded)", may_stream=True)
     sharding = NamedSharding(sharded.mesh, PartitionSpec(sharded.axis))
-    rows = sharded.num_parts * sharded.manifest.node_rows
 
     def place(part: Any) -> Any:
         if not (isinstance(part, nnx.Variable) and part.get_metadata().get(ROWS) == "nodes"):
             return part
-        value = part.get_value()
-        if len(sharded.shards.given("table")) > 1:
+        value, name = part.get_value(), table_of(part, sharded.shards)
+        table, count = sharded.shards.tables[name], sharded.nodes_of(name)
+        if value.shape[0] != count:
+            of_set = f" of {name!r}" if sharded.shards.is_typed else ""
             raise ValueError(
-                "a variable with a row for each node (NodeEmbedding) belongs to a graph of one set "
-                "of nodes, and this one has several; give these sets features"
-            )
-        if value.shape[0] != sharded.num_nodes:
-            raise ValueError(
-                f"a variable has {value.shape[0]} rows for {sharded.num_nodes} nodes; make "
-                "NodeEmbedding with the number of nodes of the graph"
+                f"a variable has {value.shape[0]} rows for {count} nodes{of_set}; make "
+                "NodeEmbedding with the number of nodes of the graph, or of its set table=..."
             )
         if isinstance(value, jax.ShapeDtypeStruct) or _is_abstract(sharded):
-            shape = (rows, *value.shape[1:])
+            shape = (table.node_mask.size, *value.shape[1:])
             placed = jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding)
         else:
             placed = jax.jit(_scatter_rows, out_shardings=sharding)(
-                value, sharded.shards.node_ids, sharded.shards.node_mask
+                value, table.node_ids, table.node_mask
             )
         return _with_rows(part, placed, "placed")
 
@@ -392,7 +398,8 @@ def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     def collect(part: Any) -> Any:
         if not (isinstance(part, nnx.Variable) and part.get_metadata().get(ROWS) == "placed"):
             return part
-        return _with_rows(part, jnp.asarray(gather_rows(part.get_value(), sharded)), "nodes")
+        rows = gather_rows(part.get_value(), sharded, table_of(part, sharded.shards))
+        return _with_rows(part, jnp.asarray(rows), "nodes")
 
     return jax.tree.map(collect, state, is_leaf=lambda part: isinstance(part, nnx.Variable))
 

@@ -16,7 +16,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from jaxgraph.kinds import kind_of
 from jaxgraph.parallel import ShardedGraph, gather_rows, place_rows
-from jaxgraph.parallel.spmd import rows_prefix
+from jaxgraph.parallel.spmd import rows_prefix, table_of
 from jaxgraph.train.arguments import check_model, check_optimizer, checked_graph
 from jaxgraph.train.identity import Optimizer, comparable
 from jaxgraph.train.latest_programs import LatestPrograms
@@ -195,15 +195,21 @@ def place_variables(model: Split, sharded: ShardedGraph) -> Split:
 
 def shardings(tree: Pytree, sharded: ShardedGraph) -> Pytree:
     """Returns the sharding of every leaf of placed variables, or of their optimizer state."""
-    rows = sharded.num_parts * sharded.manifest.node_rows
+
+    def of_leaf(table: str) -> NamedSharding:
+        spec = PartitionSpec(sharded.axis) if table else PartitionSpec()
+        return NamedSharding(sharded.mesh, spec)
+
+    return jax.tree.map(of_leaf, _tables(tree, sharded))
+
+
+def _tables(tree: Pytree, sharded: ShardedGraph) -> Pytree:
+    """The table of the nodes in the rows of every leaf; "": it is the same on every device."""
 
     def of_part(word: str, part: Pytree) -> Pytree:
-        def of_leaf(leaf: Any) -> NamedSharding:
-            split = word == "rows" and leaf.ndim > 0 and leaf.shape[0] == rows
-            spec = PartitionSpec(sharded.axis) if split else PartitionSpec()
-            return NamedSharding(sharded.mesh, spec)
-
-        return jax.tree.map(of_leaf, part)
+        name = table_of(part, sharded.shards) if word == "rows" else ""
+        rows = sharded.shards.tables[name].node_mask.size if name else None
+        return jax.tree.map(lambda leaf: name if leaf.shape[:1] == (rows,) else "", part)
 
     return jax.tree.map(of_part, rows_prefix(tree), tree)
 
@@ -339,9 +345,9 @@ def collected(
         best_epoch=np.asarray(best_epoch, np.int32),
     )
     leaves = [
-        gather_rows(leaf, sharded) if _is_split(sharding) else leaf
-        for leaf, sharding in zip(
-            jax.tree.leaves(placed), jax.tree.leaves(shardings(placed, sharded)), strict=True
+        gather_rows(leaf, sharded, table) if table else leaf
+        for leaf, table in zip(
+            jax.tree.leaves(placed), jax.tree.leaves(_tables(placed, sharded)), strict=True
         )
     ]
     return jax.tree.unflatten(jax.tree.structure(expected), jax.device_get(leaves))
@@ -350,15 +356,12 @@ def collected(
 def _on_mesh(tree: Pytree, abstract: Pytree, sharded: ShardedGraph) -> Any:
     """Places leaves by the shardings of `abstract`; split leaves have a row per node."""
 
-    def place(leaf: Any, like: jax.ShapeDtypeStruct) -> jax.Array:
-        if not _is_split(like.sharding):
+    def place(leaf: Any, like: jax.ShapeDtypeStruct, table: str) -> jax.Array:
+        if not table:
             return jax.device_put(leaf, like.sharding)
-        return place_rows(nnx.Param(jax.device_put(leaf), rows="nodes"), sharded).get_value()
+        rows = nnx.Param(jax.device_put(leaf), rows="nodes", table=table)
+        return place_rows(rows, sharded).get_value()
 
     likes, structure = jax.tree.flatten(abstract)
-    leaves = jax.device_get(jax.tree.leaves(tree))
-    return jax.tree.unflatten(structure, map(place, leaves, likes))
-
-
-def _is_split(sharding: Any) -> bool:
-    return sharding.spec != PartitionSpec()
+    leaves, tables = jax.tree.leaves(tree), jax.tree.leaves(_tables(abstract, sharded))
+    return jax.tree.unflatten(structure, map(place, jax.device_get(leaves), likes, tables))

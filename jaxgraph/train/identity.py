@@ -87,7 +87,9 @@ def definition(value: Any, *, numbers: bool = True, here: bool = False) -> str:
         if not here and isinstance(value, type | nnx.Pytree):
             return _name(value)  # The attributes of a module count by their names.
         if not here and isinstance(value, nnx.Variable):
-            return _name(value), value.get_metadata().get("rows")
+            metadata = value.get_metadata()
+            of_set = [metadata["table"]] if metadata.get("table") else []
+            return _name(value), metadata.get("rows"), *of_set
         if id(value) in seen:
             return "again", seen[id(value)][0]
         seen[id(value)] = len(seen), value

@@ -12,7 +12,7 @@ from flax import nnx
 
 import jaxgraph as jg
 from jaxgraph.typed_graph import TypedGraph
-from tests.parallel.test_typed_parts import GRAPH
+from tests.parallel.test_typed_parts import AUTHORS, GRAPH
 from tests.parallel.typed_shards import scattered
 
 NODES, TYPES = 90, 5
@@ -49,9 +49,10 @@ def test_curves_do_not_depend_on_the_number_of_devices(mode: str) -> None:
 
 
 class OfSets(nnx.Module):
-    """Two rounds of convolutions between papers and authors."""
+    """Two rounds of convolutions between papers and authors, who have learned rows, too."""
 
     def __init__(self, rngs: nnx.Rngs) -> None:
+        self.rows = jg.nn.NodeEmbedding(AUTHORS, 8, table="author", rngs=rngs)
         self.maps = nnx.Dict(
             {"paper": jg.nn.Linear(3, 8, rngs=rngs), "author": jg.nn.Linear(2, 8, rngs=rngs)}
         )
@@ -69,6 +70,7 @@ class OfSets(nnx.Module):
 
     def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
         x = {name: own(shard.table(name), x[name]) for name, own in self.maps.items()}
+        x["author"] = x["author"] + self.rows(shard)
         if train:
             x = {n: jg.nn.dropout(shard.table(n), y, key, rate=0.2) for n, y in x.items()}
         first, second = self.layers
@@ -79,24 +81,27 @@ class OfSets(nnx.Module):
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_a_graph_of_several_sets_learns_its_target(mode: str, tmp_path: Path) -> None:
     found: dict[int, Any] = {}
-    for parts in (1, 3):
+    for parts in (1, 2, 3):
         mesh = jg.parallel.make_mesh(parts)
         jg.parallel.write_parts(GRAPH, scattered(GRAPH, parts), tmp_path / f"{parts}", mode)
         sharded = jg.parallel.place(jg.parallel.open_parts(tmp_path / f"{parts}"), mesh)
         model = OfSets(nnx.Rngs(0))
-        folder, epochs = tmp_path / "run", 4 if parts == 1 else 6
+        folder, epochs = tmp_path / "run", 2 * parts
         saved = jg.train.Checkpoints(folder, every=2, resume=folder.exists())
         jg.train.fit(model, sharded, optax.adam(1e-2), epochs=epochs, seed=1, checkpoint=saved)
         whole = OfSets(nnx.Rngs(0))
         history = jg.train.fit(whole, sharded, optax.adam(1e-2), epochs=6, seed=1)
         outputs = jg.train.predict(whole, sharded)
         assert outputs.shape == (47, 4)
-        if parts == 3:  # It continued the run of one device.
+        if parts == 3:  # It continued the runs of one device and of two.
             np.testing.assert_allclose(jg.train.predict(model, sharded), outputs, atol=1e-4)
-        found[parts] = outputs, jg.train.evaluate(whole, sharded)["train"]["loss"]
+        rows = np.asarray(whole.rows.rows.get_value())
+        found[parts] = outputs, jg.train.evaluate(whole, sharded)["train"]["loss"], rows
         assert history.records[-1].loss < history.records[0].loss
-    np.testing.assert_allclose(found[3][0], found[1][0], atol=1e-4)
-    np.testing.assert_allclose(found[3][1], found[1][1], rtol=1e-4)
+    for parts in (2, 3):
+        for value, expected in zip(found[parts], found[1], strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
+    assert found[1][2].shape == (AUTHORS, 8)
 
 
 def test_a_target_is_a_set_of_nodes() -> None:
