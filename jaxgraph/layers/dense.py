@@ -8,6 +8,7 @@ from typing import overload
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
+from jaxgraph.ops.core.randomness import of_set
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.feature_protocol import FeatureKind, Features, features_of, plain_of, rounded
 from jaxgraph.parallel.neighborhood import Nodes
@@ -97,8 +98,8 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
 def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) -> Features:
     """y = x keep / (1 - rate), where keep is 0 with probability `rate` and else 1.
 
-    The mask depends on the key, the node's global id and the column alone, so that the partition
-    does not change it.
+    The mask depends on the key, the set of nodes, the node's global id and the column alone, so
+    that the partition does not change it.
 
     Args:
       shard: a graph, on one device, or the shard, under `spmd`.
@@ -124,7 +125,7 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
         raise ValueError("dropout needs a random key: pass key=jax.random.key(...)")
     features = plain_of(x)
     _check_rows(shard, features)
-    return features.dropped(shard, key, rate)
+    return features.dropped(shard, of_set(key, shard.set_number), rate)
 
 
 def check_rate(rate: float) -> None:

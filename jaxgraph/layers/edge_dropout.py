@@ -10,21 +10,24 @@ import jax.numpy as jnp
 from jaxgraph.layers.dense import check_rate
 from jaxgraph.parallel import Shard, keep_edges, propagate
 from jaxgraph.parallel.node_table import Degrees
+from jaxgraph.parallel.relation import Relation
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
 
-def dropout_edge(shard: Graph | Shard, key: jax.Array, *, rate: float) -> Shard:
+def dropout_edge(
+    shard: Graph | Shard, key: jax.Array, *, rate: float, relation: str | None = None
+) -> Shard:
     """Drops each edge at random, and returns the graph of the kept edges.
 
     keep_e = hash(key, receiver id, sender id, repetition) >= rate * 2^32
 
     A draw depends on the edge alone: neither the partition nor the number of devices changes it.
     Layers that sum or average use the kept edges and their degrees: GCN, GCNII, APPNP, GIN, and
-    GraphSAGE and `propagate` with a sum or a mean. Nothing is scaled. Attention, maxima and minima
-    refuse the result.
+    GraphSAGE and `propagate` with a sum or a mean. Nothing is scaled. R-GCN, attention, maxima and
+    minima refuse the result.
 
         def __call__(self, shard, x, *, key=None, train=False):
             if train:
@@ -35,13 +38,14 @@ def dropout_edge(shard: Graph | Shard, key: jax.Array, *, rate: float) -> Shard:
       shard: a graph, on one device; or the shard, under `spmd`.
       key: scalar random key, the same on every device.
       rate: probability of dropping an edge, a Python number in [0, 1).
+      relation: the set of edges of a `jaxgraph.TypedGraph`; None: the only one.
 
     Returns:
       The shard with fewer edges. For a graph, its rows are the nodes in their order.
 
     Raises:
-      ValueError: the first argument is neither graph nor shard, the key is no typed scalar key, or
-        the rate is out of range.
+      ValueError: the first argument is neither graph nor shard, the key is no typed scalar key,
+        the rate is out of range, or there are several relations and none is named.
 
     References:
       Rong et al., "DropEdge: towards deep graph convolutional networks on node classification",
@@ -55,21 +59,38 @@ def dropout_edge(shard: Graph | Shard, key: jax.Array, *, rate: float) -> Shard:
             "device. Elsewhere draw keep = jaxgraph.parallel.keep_edges(neighborhood, key, rate), "
             "and use it in a message function with jaxgraph.parallel.propagate"
         )
-    keep = keep_edges(shard, key, rate)
-    if shard.kept_edges is not None:
-        keep = keep & shard.kept_edges
-    whole = shard.with_edges(kept_edges=None)
-    weights = jnp.ones_like(keep) if shard.edge_weight is None else shard.edge_weight
+    given = shard.relation(relation)
+    senders, receivers = given.senders, given.receivers
+    keep = keep_edges(given, key, rate)
+    if given.kept_edges is not None:
+        keep = keep & given.kept_edges
+    whole = given.with_arrays(kept_edges=None)
+    weights = jnp.ones_like(keep) if given.edge_weight is None else given.edge_weight
     count, weight, loops = propagate(
-        whole, _counted, shard.node_ids, shard.node_ids, (keep, weights)
+        whole, _counted, senders.node_ids, receivers.node_ids, (keep, weights)
     )
-    weighted = shard.weighted_in_degree
+    weighted = receivers.weighted_in_degree
     degrees = Degrees(
-        count.astype(shard.in_degree.dtype),
-        loops == 0,
+        count.astype(receivers.in_degree.dtype),
+        loops == 0 if given.arrays.receivers_first else receivers.missing_self_loop,
         None if weighted is None else weight.astype(weighted.dtype),
     )
-    return shard.with_edges(kept_edges=keep, at_receivers=degrees)
+    changes: dict[str, Any] = {"kept_edges": keep, "at_receivers": degrees}
+    if given.arrays.at_senders is not None:
+        changes["at_senders"] = _leaving(whole, keep, weights)
+    return shard.with_edges(relation, **changes)
+
+
+def _leaving(relation: Relation, keep: jax.Array, weights: jax.Array) -> Degrees:
+    """The degrees of senders of another table: the sums over the kept edges that leave them."""
+    senders = relation.senders
+    kept = jnp.where(keep, weights, 0).astype(senders.degree.dtype)
+
+    def sums(ones: jax.Array) -> jax.Array:
+        return propagate(relation, lambda sender, _, weight: sender * weight, ones, edge=kept)
+
+    total, pull = jax.vjp(sums, jnp.ones_like(senders.degree))
+    return Degrees(None, senders.missing_self_loop, *pull(jnp.ones_like(total)))
 
 
 def _counted(sender: Any, receiver: Any, edge: Any) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -52,7 +52,7 @@ def with_pairs(graph: TypedGraph, partitions: Mapping[str, Partition]) -> WithPa
     found = WithPairs(graph, partitions, {}, {})
     for relation, ends in graph.relation_names().items():
         edges = graph.edge_sets[ends]
-        if edges.edge_type is None or not edges.num_edges:
+        if edges.edge_type is None:
             continue
         found, paired, count = _add(found, relation, ends, edges)
         turned = EdgeSet(
@@ -125,6 +125,9 @@ class _Pairs:
 
 
 def _pairs(edges: EdgeSet, partition: Partition, cut: np.ndarray) -> _Pairs:
+    if not edges.num_edges:  # A table has a row at least.
+        row = np.zeros(1, np.int32)
+        return _Pairs(row[:0], row - 1, row, row, row > 0, _BLOCKS[-1])
     types, receivers = np.asarray(edges.edge_type, np.int64), edges.receivers.astype(np.int64)
     count = partition.num_nodes
     keys, of_edges = np.unique(types * count + receivers, return_inverse=True)

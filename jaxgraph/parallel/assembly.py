@@ -71,12 +71,13 @@ def _typed(
     def own(prefix: str) -> Arrays:
         return _named(arrays, prefix)
 
-    tables = {
-        name: _table(own(f"tables/{name}/"), member, axis, implementation)
-        for name, member in manifest.tables
-    }
+    tables = {}
+    for number, (name, member) in enumerate(manifest.tables):
+        table = _table(own(f"tables/{name}/"), member, axis, implementation)
+        tables[name] = dataclasses.replace(table, set_number=number)
     edge_arrays, exchanges = {}, {}
-    for (name, member), (_, ends) in zip(manifest.relations, manifest.ends, strict=True):
+    for number, (name, member) in enumerate(manifest.relations):
+        ends = dict(manifest.ends)[name]
         found = own(f"relations/{name}/")
         if ends.exchange not in exchanges:
             made = _exchange(found, member, axis, prefetch, hosts)
@@ -87,7 +88,7 @@ def _typed(
         if ends.senders != ends.receivers:
             at_senders = _degrees(found, f"{SENDERS}/")
             edges = dataclasses.replace(edges, at_senders=at_senders, receivers_first=False)
-        edge_arrays[name] = edges
+        edge_arrays[name] = dataclasses.replace(edges, set_number=number)
     return Shard(tables, edge_arrays, exchanges, None, manifest, manifest.ends)
 
 

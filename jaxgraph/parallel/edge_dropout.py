@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.graph import Graph
 from jaxgraph.ops.core.edges import EdgeGroups
-from jaxgraph.ops.core.randomness import edge_keep_mask
+from jaxgraph.ops.core.randomness import edge_keep_mask, of_set
 from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.neighborhood import check_neighborhood
 from jaxgraph.parallel.relation import Relation
@@ -52,10 +54,11 @@ def keep_edges(neighborhood: Graph | Shard | Relation, key: jax.Array, rate: flo
             f"keep_edges was given a {type(neighborhood).__name__}; expected the shard of a "
             "device under jaxgraph.parallel.spmd, one of its relations, or a Bipartite"
         )
-    return _kept(neighborhood.incoming, key, rate)
+    relation = neighborhood.relation() if isinstance(neighborhood, Shard) else neighborhood
+    return _kept(relation.incoming, of_set(key, relation.arrays.set_number), rate)
 
 
-def _kept(edges: EdgeGroups, key: jax.Array, rate: float) -> jax.Array:
+def _kept(edges: EdgeGroups, key: Any, rate: float) -> jax.Array:
     by_receiver, receivers = edges.by_receiver, edges.receivers
     assert receivers is not None  # the edges of a shard carry data
     senders = by_receiver.neighbors

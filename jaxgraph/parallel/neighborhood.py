@@ -41,6 +41,8 @@ class Nodes(Protocol):
     def implementation(self) -> str: ...
     @property
     def num_rows(self) -> int: ...
+    @property
+    def set_number(self) -> int: ...
     def mask_rows(self, values: jax.Array) -> jax.Array: ...
 
 
@@ -126,8 +128,8 @@ def check_neighborhood(neighborhood: Any) -> None:
             "a layer was given an array where it expects the shard; the order is "
             "layer(shard, x), and propagate(shard, message_fn, ...)"
         )
-    way = way_to_graph(neighborhood)
     if not hasattr(neighborhood, "propagate") and not hasattr(neighborhood, "mask_rows"):
+        way = way_to_graph(neighborhood)
         raise ValueError(
             f"a layer was given {kind_of(neighborhood)} where it expects a Graph, or the shard of "
             "a device in a function that jaxgraph.parallel.spmd runs, or another neighbourhood, "

@@ -45,6 +45,7 @@ class NodeTable:
       axis: the mesh axes over whose devices the nodes are split; (): they are all here.
       has_padding: whether there may be rows of padding.
       implementation: the implementation that works on the rows: "xla", "cpu" or "mosaic_gpu".
+      set_number: of the set of nodes in its graph: sets have random bits of their own.
     """
 
     node_ids: jax.Array
@@ -60,6 +61,7 @@ class NodeTable:
     axis: str | tuple[str, ...] = dataclasses.field(default=(), metadata={"static": True})
     has_padding: bool = dataclasses.field(default=True, metadata={"static": True})
     implementation: str = dataclasses.field(default="xla", metadata={"static": True})
+    set_number: int = dataclasses.field(default=0, metadata={"static": True})
 
     def __repr__(self) -> str:
         return f"NodeTable(num_rows={self.num_rows}, axis={self.axis!r})"

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
-from jaxgraph.ops.core.reducers import Extremum, Reducer
+from jaxgraph.ops.core.reducers import Extremum, Reducer, Softmax
 from jaxgraph.parallel.exchange import Call, Exchange, HaloTable, Units
 from jaxgraph.parallel.kept_edges import has_edge, refuse_dropped_edges, sum_of_kept
 from jaxgraph.parallel.node_table import Degrees, NodeTable
@@ -41,6 +41,7 @@ class EdgeArrays:
         graph do not know.
       receivers_first: whether the receivers are the first of the senders. A receiver then may lack
         a self-loop.
+      set_number: of the set of edges in its graph: sets have random bits of their own.
     """
 
     incoming: EdgeGroups
@@ -56,6 +57,7 @@ class EdgeArrays:
     reach: HaloTable | None = None
     reach_units: Units = dataclasses.field(default=((0,),), metadata={"static": True})
     receivers_first: bool = dataclasses.field(default=True, metadata={"static": True})
+    set_number: int = dataclasses.field(default=0, metadata={"static": True})
 
 
 def propagate_all(calls: Sequence[Call]) -> list[Pytree]:
@@ -235,6 +237,8 @@ class Relation:
         if self.kept_edges is not None:
             kept = sum_of_kept(self.kept_edges, message, reducer, inputs, self_loops=self_loops)
             return self.with_arrays(kept_edges=None).propagate(*kept)
+        if isinstance(reducer, Softmax):
+            reducer = reducer.of_set(self.arrays.set_number)
         # Nodes of other tables lack no self-loop.
         loops = self_loops and self.arrays.receivers_first
         return self.exchange.propagate(Call(self, message, reducer, inputs, loops))

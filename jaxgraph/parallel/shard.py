@@ -112,6 +112,7 @@ class Shard:
     num_nodes = _of_table("num_nodes")
     num_rows = _of_table("num_rows")
     has_padding = _of_table("has_padding")
+    set_number = _of_table("set_number")
     in_degree = _of_receivers("in_degree")
     missing_self_loop = _of_receivers("missing_self_loop")
     weighted_in_degree = _of_receivers("weighted_in_degree")
@@ -267,9 +268,9 @@ class Shard:
         table = dataclasses.replace(self.tables[name], **changes)
         return dataclasses.replace(self, tables={**self.tables, name: table})
 
-    def with_edges(self, **changes: Any) -> Shard:
-        """The shard with other arrays of its only relation."""
-        name = self.name_of("relation")
+    def with_edges(self, relation: str | None = None, **changes: Any) -> Shard:
+        """The shard with other arrays of a relation, or of its only one."""
+        name = self.name_of("relation", relation)
         arrays = dataclasses.replace(self.edge_arrays[name], **changes)
         return dataclasses.replace(self, edge_arrays={**self.edge_arrays, name: arrays})
 

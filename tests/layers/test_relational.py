@@ -127,6 +127,21 @@ def test_a_sum_is_a_mean_without_its_count() -> None:
     assert_close(found, expected, reduction_length=EDGES)
 
 
+@pytest.mark.parametrize(("mode", "parts"), [("sar", 1), ("domain", 3)])
+def test_without_edges_rows_are_mapped_alone(mode: str, parts: int) -> None:
+    nodes, params = typed_graph(within=True).node_sets, params_of("kernel")
+    nothing = {"senders": [], "receivers": [], "edge_type": np.zeros(0, np.int32)}
+    graph = TypedGraph(nodes, {("b", "knows", "b"): nothing})
+    sharded = shard(graph, scattered(graph, parts), make_mesh(parts), mode)
+
+    def layer(shard: Any) -> Any:
+        return rgcn_conv(params, shard.relations["knows"], shard.tables["b"].nodes)
+
+    found = gather_rows(spmd(layer, outputs="rows")(sharded), sharded, "b")
+    expected = nodes["b"].nodes @ params["self_kernel"] + params["bias"]
+    assert_close(found, expected, reduction_length=IN)
+
+
 def test_the_compiled_step_has_no_array_of_all_edges() -> None:
     graph = typed_graph(within=True)
     sharded = shard(graph, scattered(graph, 2), make_mesh(2))

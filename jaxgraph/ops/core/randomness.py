@@ -1,7 +1,8 @@
 """Stateless random masks, drawn from a key and global ids instead of from array positions.
 
 A mask bit is a function of (key, node id, column) or of (key, receiver id, sender id, repetition,
-head) alone: it does not depend on the batch, the partition or the number of devices. A row is
+head) alone, and of the number of the set of nodes or edges where there are several: it does not
+depend on the batch, the partition or the number of devices. A row is
 hashed to a start and an odd stride, and bit c of the row is `mix(start + stride * c) >= threshold`,
 so that a bit costs one mix. All of it is elementwise uint32 arithmetic, so a compiler fuses a mask
 into its use. For rows of nodes, start and stride are stored; the mask never is.
@@ -29,6 +30,7 @@ _FIRST_WORD = np.uint32(0x9E3779B9)
 _SECOND_WORD = np.uint32(0x85EBCA6B)
 _NODE_MASK = np.uint32(0x27D4EB2F)
 _EDGE_MASK = np.uint32(0x165667B1)
+_SET = 0xC2B2AE3D
 
 
 def seed_words(key: Seed) -> tuple[jax.Array, jax.Array]:
@@ -53,6 +55,14 @@ def seed_words(key: Seed) -> tuple[jax.Array, jax.Array]:
     for index in range(2, words.size):
         first, second = second, _mix(_mix(first ^ _FIRST_WORD) ^ words[index])
     return first, second
+
+
+def of_set(key: Any, number: int) -> Any:
+    """The seed of the masks of one of several sets of nodes or edges: of the first, the key."""
+    if not number:
+        return key
+    first, second = seed_words(key)
+    return first ^ np.uint32(number * _SET % 2**32), second
 
 
 def keep_threshold(rate: float) -> int:

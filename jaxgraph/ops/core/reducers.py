@@ -353,6 +353,12 @@ class Softmax(Reducer):
         of_logits = self._drop(product[..., None], keep)[..., 0] - powers * inner
         return of_logits, self._drop(powers[..., None] * gradient, keep)
 
+    def of_set(self, number: int) -> Softmax:
+        """The reducer that drops by the random bits of one of several sets of edges."""
+        if self.seed is None:
+            return self
+        return dataclasses.replace(self, seed=randomness.of_set(self.seed, number))
+
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
         if self.seed is None or self.rate == 0.0:
             return None
