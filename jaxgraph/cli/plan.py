@@ -25,7 +25,7 @@ from jaxgraph.typed_graph import TypedGraph
 from jaxgraph.written_file import check_writable
 
 if TYPE_CHECKING:
-    from jaxgraph.planner import Considered, GraphCounts, Option, Plan
+    from jaxgraph.planner import Considered, GraphCounts, Option, Plan, TypedCounts
 
 _COUNTS = ("num_nodes", "num_edges", "num_features", "num_classes")
 
@@ -45,6 +45,9 @@ class PlanOptions(GraphOptions, ModelOptions):
         "assumed where not given, meshes have 0.01.",
         least=0,
     )
+    num_edge_types: int | None = of_graph(
+        "Instead of --dataset, beside these: edge types, for --model rgcn.", parser=count, least=1
+    )
     target: str = of_device("Chip and devices, as h200x8: a100, h100, h200, b200 or cpu.", REQUIRED)
     hosts: int | None = of_device("Hosts of the devices; else there are 8 GPUs on each.", least=1)
     memory_limit: str | None = of_device("Memory of one device, as 100GB; all where not given.")
@@ -62,7 +65,10 @@ class PlanOptions(GraphOptions, ModelOptions):
         if self.dataset is None and missing:
             raise ValueError(f"{', '.join(missing)}: missing; expected --dataset, or all counts.")
         if self.dataset is not None:
-            self.refuse(["num_edges"], "for a graph by its counts; leave it or --dataset out.")
+            self.refuse(
+                ["num_edges", "num_edge_types"],
+                "for a graph by its counts; leave it or --dataset out.",
+            )
 
 
 def run_plan(options: PlanOptions) -> None:
@@ -104,11 +110,17 @@ def run_plan(options: PlanOptions) -> None:
         plan.save(options.save)
 
 
-def _source(options: PlanOptions) -> "tuple[Graph | TypedGraph | GraphCounts, GraphFacts]":
+def _source(
+    options: PlanOptions,
+) -> "tuple[Graph | TypedGraph | GraphCounts | TypedCounts, GraphFacts]":
     if options.dataset is None:
-        from jaxgraph.planner import GraphCounts
+        from jaxgraph.planner import GraphCounts, TypedCounts
 
         counts = options.named(*_COUNTS)
+        if options.num_edge_types is not None:
+            of_edges = options.named("num_edge_types") | {"num_edges": counts.pop("num_edges")}
+            schema = TypedCounts({"node": counts}, {("node", "edge", "node"): of_edges})
+            return schema, facts_of_typed(schema.drawn()).of_one()
         source = GraphCounts(**counts, halo_share=options.halo_share)
         # Any mean of the degrees gives the same shapes.
         rest: dict[str, Any] = {"multilabel": False, "edge_features": 0, "mean_log_degree": 1.0}
@@ -138,7 +150,8 @@ def _command(options: PlanOptions, plan: "Plan") -> str:
     train = _given(options, ("model", "hidden", "layers", "heads", "norm", "memory_limit"))
     train += ["--prefetch"] if option.prefetch else []
     if options.dataset is None:
-        memory = ["--process-memory 16GB"] if _is_cut_from_files(option) else []
+        is_cut = _is_cut_from_files(option) and options.num_edge_types is None
+        memory = ["--process-memory 16GB"] if is_cut else []
         partition = ["jaxgraph partition", *graph, *cut, *memory, "--out PARTS"]
         return " ".join([*partition, "&& jaxgraph train --partition PARTS", *train])
     if plan.mode == "stream" and plan.num_devices > 1:

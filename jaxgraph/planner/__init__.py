@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jaxgraph.planner.plan import Option, Plan, load_plan
     from jaxgraph.planner.streaming import fewest_parts, streamed_needs
     from jaxgraph.planner.targets import Target, find_target
+    from jaxgraph.planner.typed_counts import TypedCounts
 
 _MODULES = {
     "choice": ("Considered", "choose", "consider"),
@@ -25,6 +26,7 @@ _MODULES = {
     "plan": ("Option", "Plan", "load_plan"),
     "streaming": ("fewest_parts", "streamed_needs"),
     "targets": ("Target", "find_target"),
+    "typed_counts": ("TypedCounts",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -36,6 +38,7 @@ __all__ = [
     "Plan",
     "Sample",
     "Target",
+    "TypedCounts",
     "choose",
     "consider",
     "fewest_parts",

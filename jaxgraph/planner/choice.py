@@ -30,6 +30,8 @@ from jaxgraph.planner.policy_search import Needed, cheapest_fitting
 from jaxgraph.planner.step_cost import DryRun, Memory, dry_run
 from jaxgraph.planner.streaming import Tried, tried_parts
 from jaxgraph.planner.targets import TARGETS, Target, find_target
+from jaxgraph.planner.typed_counts import METHODS as DRAWN_METHODS
+from jaxgraph.planner.typed_counts import TypedCounts
 from jaxgraph.train.task import Task
 from jaxgraph.typed_graph import TypedGraph
 
@@ -99,7 +101,7 @@ def options_for(
 
 def consider(
     model: nnx.Module,
-    source: Graph | TypedGraph | GraphCounts,
+    source: Graph | TypedGraph | GraphCounts | TypedCounts,
     target: Target | str | Mesh,
     optimizer: optax.GradientTransformation,
     *,
@@ -114,12 +116,14 @@ def consider(
 
     Args:
       model: the model.
-      source: the graph, or its counts where it is too large to be built here.
+      source: the graph, or its counts where it is too large to be built here, or not here.
+        Of `TypedCounts`, a graph is drawn, which the host must hold.
       target: the machine: its name, such as "h200x8", or a mesh.
       optimizer: of optax.
       memory_limit: bytes of one device, or text such as "16GB"; a way that does not fit it is
         compiled under other policies too. None: all of its memory, under the model's own policy.
-      methods: partitioners; of counts, those of `jaxgraph.planner.degree_model.METHODS`.
+      methods: partitioners; of counts, those of `jaxgraph.planner.degree_model.METHODS`; of
+        `TypedCounts` there is one, "hash".
       compile: the steps to compile: "all" whose arguments fit; "fastest" by prediction first, until
         one fits; or "none". The others are predicted.
       task: the task to learn; None: node classification.
@@ -141,16 +145,16 @@ class _Request:
     def __init__(
         self,
         model: nnx.Module,
-        source: Graph | TypedGraph | GraphCounts,
+        source: Graph | TypedGraph | GraphCounts | TypedCounts,
         target: Target | str | Mesh,
         optimizer: optax.GradientTransformation,
         memory_limit: int | str | None,
         task: Task | None,
     ) -> None:
-        if not isinstance(source, Graph | TypedGraph | GraphCounts):
+        if not isinstance(source, Graph | TypedGraph | GraphCounts | TypedCounts):
             raise ValueError(
                 f"source is of type {type(source).__name__}; expected a jaxgraph.Graph, a "
-                "TypedGraph or GraphCounts"
+                "TypedGraph, GraphCounts or TypedCounts"
             )
         found = find_target(target) if isinstance(target, str) else target
         found = _target_of(found) if isinstance(found, Mesh) else found
@@ -168,6 +172,8 @@ class _Request:
 
     def ways(self, methods: Sequence[str], compile: str) -> Iterator[Considered]:
         """The cost of every way; see `consider`."""
+        if isinstance(self.source, TypedCounts):
+            self.source, methods = self.source.drawn(), DRAWN_METHODS
         of_sets = isinstance(self.source, TypedGraph)
         options = options_for(self.target.devices, self.source.num_nodes, methods, of_sets=of_sets)
         found = (self.consider(option, compile=compile == "all") for option in options)
@@ -267,7 +273,7 @@ class _Request:
 
 def choose(
     model: nnx.Module,
-    source: Graph | TypedGraph | GraphCounts,
+    source: Graph | TypedGraph | GraphCounts | TypedCounts,
     target: Target | str | Mesh,
     optimizer: optax.GradientTransformation,
     *,
