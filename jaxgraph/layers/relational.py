@@ -10,7 +10,7 @@ needs the layer's input alone: SAR's case 1 (section 3.2), with parameters.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -148,8 +148,10 @@ def _backward(reduce: str, residuals: Any, gradient: jax.Array) -> tuple[None, A
         weight = 1 / jnp.maximum(into.edge_data["edges_of_pair"].astype(x.dtype), 1)
         given = into.edge_weight
         into = into.with_arrays(edge_weight=weight if given is None else weight * given)
-    summed = NeighborReduction("sum").receive(into, gradient, gradient)
-    of_x = _mapped_sum(pairs.back, jnp.swapaxes(matrices, 2, 3), summed)
+    receive = NeighborReduction("sum").receive
+    summed = forward_of(lambda gradient: receive(into, gradient, gradient), gradient)
+    mapped = functools.partial(_mapped_sum, pairs.back)
+    of_x = forward_of(mapped, jnp.swapaxes(matrices, 2, 3), summed)
     return None, _products(pairs.back, x, summed, matrices), of_x
 
 
@@ -159,19 +161,19 @@ _typed_sum.defvjp(_forward, _backward)
 def _mapped_sum(pairs: Pairs, matrices: jax.Array, rows: jax.Array) -> jax.Array:
     """Multiplies the row of each pair by the matrix of its type, and sums over pairs."""
     types, blocks, width, out = matrices.shape
-    of_pairs = rows.reshape(-1, pairs.block, blocks, width)
-    chunks, size = _chunks(blocks, out)
+    # XLA's CPU compiler copies the operands of an einsum of four axes into other orders.
+    of_pairs = rows.reshape(-1, pairs.block, blocks, width).swapaxes(1, 2)
+    wide, (chunks, size) = accumulation_dtype(rows.dtype), _chunks(blocks, out)
 
     def of_columns(columns: jax.Array) -> jax.Array:
         of_blocks = columns[pairs.type_of_block]
-        equation, wide = "prbi,pbio->prbo", accumulation_dtype(rows.dtype)
-        mapped = jnp.einsum(equation, of_pairs, of_blocks, preferred_element_type=wide)
+        mapped = jnp.matmul(of_pairs, of_blocks, preferred_element_type=wide).swapaxes(1, 2)
         mapped = rounded(mapped.reshape(len(rows), blocks * size), rows)
         return NeighborReduction("sum").receive(pairs.out_of, mapped, mapped)
 
     padded = jnp.pad(matrices, ((0, 0), (0, 0), (0, 0), (0, chunks * size - out)))
     columns = padded.reshape(types, blocks, width, chunks, size)
-    y = jax.lax.map(of_columns, jnp.moveaxis(columns, 3, 0))
+    y = _each(of_columns, jnp.moveaxis(columns, 3, 0))
     y = jnp.moveaxis(y.reshape(chunks, -1, blocks, size), 0, 2)
     return y.reshape(-1, blocks, chunks * size)[..., :out].reshape(-1, blocks * out)
 
@@ -179,18 +181,18 @@ def _mapped_sum(pairs: Pairs, matrices: jax.Array, rows: jax.Array) -> jax.Array
 def _products(pairs: Pairs, x: jax.Array, rows: jax.Array, like: jax.Array) -> jax.Array:
     """The gradient of the matrices, from x [nodes, in] and the rows of pairs [pairs, out]."""
     types, blocks, width, out = like.shape
-    of_pairs = rows.reshape(-1, pairs.block, blocks, out)
-    chunks, size = _chunks(blocks, width)
+    of_pairs = rows.reshape(-1, pairs.block, blocks, out).swapaxes(1, 2)
+    wide, (chunks, size) = accumulation_dtype(rows.dtype), _chunks(blocks, width)
 
     def of_columns(columns: jax.Array) -> jax.Array:
         at_pairs = _at_pairs(pairs, columns).reshape(-1, pairs.block, blocks, size)
-        equation, wide = "prbi,prbo->pbio", accumulation_dtype(rows.dtype)
-        found = jnp.einsum(equation, at_pairs, of_pairs, preferred_element_type=wide)
+        at_pairs = at_pairs.transpose(0, 2, 3, 1)
+        found = jnp.matmul(at_pairs, of_pairs, preferred_element_type=wide)
         return jax.ops.segment_sum(found, pairs.type_of_block, types)
 
     padded = jnp.pad(x.reshape(-1, blocks, width), ((0, 0), (0, 0), (0, chunks * size - width)))
     columns = jnp.moveaxis(padded.reshape(-1, blocks, chunks, size), 2, 0)
-    found = jax.lax.map(of_columns, columns.reshape(chunks, -1, blocks * size))
+    found = _each(of_columns, columns.reshape(chunks, -1, blocks * size))
     found = jnp.moveaxis(found, 0, 2).reshape(types, blocks, chunks * size, out)
     return found[:, :, :width].astype(like.dtype)
 
@@ -200,6 +202,13 @@ def _at_pairs(pairs: Pairs, x: jax.Array) -> jax.Array:
     rows = match_variation(jnp.zeros((len(pairs.types), x.shape[1]), x.dtype), x)
     receive = NeighborReduction("sum").receive
     return jax.vjp(lambda rows: receive(pairs.out_of, rows, rows), rows)[1](x)[0]
+
+
+def _each(function: Callable[[jax.Array], jax.Array], chunks: jax.Array) -> jax.Array:
+    """The results of a function of each chunk, stacked; one after the other."""
+    if len(chunks) == 1:
+        return function(chunks[0])[None]
+    return jax.lax.map(function, chunks)
 
 
 def _chunks(blocks: int, width: int) -> tuple[int, int]:

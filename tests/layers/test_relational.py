@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.layers import rgcn_conv
+from jaxgraph.layers import relational, rgcn_conv
 from jaxgraph.parallel import gather_rows, make_mesh, shard, spmd
 from jaxgraph.typed_graph import TypedGraph
 from tests.layers.convolution_cases import adjoint
@@ -125,6 +125,95 @@ def test_a_sum_is_a_mean_without_its_count() -> None:
     expected = np.zeros((NODES, IN))
     np.add.at(expected, edges.receivers, graph.node_sets["b"].nodes[edges.senders])
     assert_close(found, expected, reduction_length=EDGES)
+
+
+def dense(graph: TypedGraph, reduce: str) -> np.ndarray:
+    """[types, nodes, nodes], the weights of the rows of senders in those of receivers."""
+    (edges,) = graph.edge_sets.values()
+    found = np.zeros((TYPES, NODES, NODES))
+    np.add.at(found, (edges.edge_type, edges.receivers, edges.senders), 1)
+    counts = np.maximum(found.sum(axis=2, keepdims=True), 1)
+    return found / counts if reduce == "mean" else found
+
+
+@pytest.mark.parametrize(("mode", "parts"), [("sar", 3), ("domain", 2)])
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
+@pytest.mark.parametrize("shape", [(TYPES, 1, 7, 5), (TYPES, 2, 3, 4)])
+def test_rows_of_pairs_are_mapped_some_columns_at_a_time(
+    mode: str, parts: int, reduce: str, shape: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relational, "_COLUMNS", 2)
+    graph = typed_graph(within=True)
+    sharded = shard(graph, scattered(graph, parts), make_mesh(parts), mode)
+    types, blocks, width, out = shape
+    rng = np.random.default_rng(5)
+    matrices = rng.normal(size=shape).astype(np.float32)
+    x = rng.normal(size=(NODES, blocks * width)).astype(np.float32)
+
+    def step(matrices: Any, shard: Any) -> Any:
+        table = shard.table("b")
+        rows = jnp.asarray(x)[table.node_ids]
+
+        def loss(matrices: Any, rows: Any) -> Any:
+            params = {"blocks": matrices}
+            y = rgcn_conv(params, shard.relation("knows"), rows, reduce=reduce)
+            weighed = y * adjoint(table.node_ids, blocks * out)
+            return table.sum(jnp.sum(table.mask_rows(weighed))), y
+
+        (_, y), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(matrices, rows)
+        return y, grads[0], table.mask_rows(grads[1])
+
+    y, of_matrices, of_x = spmd(step, outputs=("rows", "replicated", "rows"))(matrices, sharded)
+    weights, g = dense(graph, reduce), adjoint(np.arange(NODES), blocks * out)
+    summed = (weights @ x).reshape(types, NODES, blocks, width)
+    expected = np.einsum("tnbi,tbio->nbo", summed, matrices).reshape(NODES, -1)
+    assert_close(gather_rows(y, sharded, "b"), expected, reduction_length=EDGES)
+    by_block = np.asarray(g, np.float64).reshape(NODES, blocks, out)
+    expected = np.einsum("tnbi,nbo->tbio", summed, by_block)
+    assert_close(of_matrices, expected, reduction_length=EDGES)
+    pulled = np.einsum("tnm,nbo,tbio->mbi", weights, by_block, matrices).reshape(NODES, -1)
+    assert_close(gather_rows(of_x, sharded, "b"), pulled, reduction_length=EDGES)
+
+
+def test_the_backward_saves_no_row_of_a_pair() -> None:
+    graph = typed_graph(within=True)
+    sharded, params = shard(graph, None, make_mesh(1)), params_of("kernel")
+    saved = []
+
+    def step(params: Any, shard: Any) -> Any:
+        relation, x = shard.relation("knows"), shard.table("b").nodes
+        _, pull = jax.vjp(lambda params, x: rgcn_conv(params, relation, x), params, x)
+        saved.extend(leaf.shape for leaf in jax.tree.leaves(pull))
+        return len(relation.pairs.types)
+
+    pairs = int(spmd(lambda p, s: jnp.asarray(step(p, s)), outputs="replicated")(params, sharded))
+    assert (sharded.shards.table("b").num_rows, IN) in {shape[-2:] for shape in saved}
+    assert not [shape for shape in saved if pairs in shape and len(shape) > 1]
+
+
+@pytest.mark.parametrize("implementation", [None, "xla"])
+def test_forward_mode_of_the_gradient(implementation: Any) -> None:
+    graph = typed_graph(within=True)
+    sharded = shard(graph, None, make_mesh(1), implementation=implementation)
+    params = params_of("kernel")
+    direction = jax.tree.map(np.ones_like, params)
+
+    @spmd
+    def loss(params: Any, shard: Any) -> Any:
+        table = shard.table("b")
+        y = rgcn_conv(params, shard.relation("knows"), table.nodes)
+        return table.sum(jnp.sum(table.mask_rows(jnp.tanh(y / 9)) ** 2))
+
+    gradient = jax.grad(loss)
+    found = jax.jvp(lambda p: gradient(p, sharded), (params,), (direction,))[1]
+    step = 1e-2
+    ends = [
+        gradient(jax.tree.map(lambda p, d, s=s: p + s * d, params, direction), sharded)
+        for s in (step, -step)
+    ]
+    for name, value in found.items():
+        difference = (ends[0][name] - ends[1][name]) / (2 * step)
+        np.testing.assert_allclose(value, difference, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize(("mode", "parts"), [("sar", 1), ("domain", 3)])
