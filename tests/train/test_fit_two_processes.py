@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 
+from jaxgraph.parallel import make_mesh, shard, write_parts
 from jaxgraph.train.graph_digest import of_graphs
+from tests.law.test_typed import graph_of_sets
+from tests.parallel.typed_shards import scattered
 from tests.ports import free_port
 from tests.tolerance import assert_close
 from tests.train.checkpoints.test_kills import TIMEOUT_SECONDS, started
 from tests.train.small_model import on_devices, small_graph
-from tests.train.two_processes import DEVICES_EACH, PROCESSES, train, train_streamed
+from tests.train.two_processes import (
+    DEVICES_EACH,
+    PROCESSES,
+    train,
+    train_streamed,
+    train_typed,
+)
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +29,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The results of each process; both are killed when one fails or hangs."""
     folder, port = tmp_path_factory.mktemp("processes"), str(free_port())
     results = [folder / f"{rank}.json" for rank in range(PROCESSES)]
+    graph, parts = graph_of_sets(), str(folder / "parts")
+    write_parts(graph, scattered(graph, PROCESSES * DEVICES_EACH), parts)
     module = "tests.train.two_processes"
     commands = [
-        [sys.executable, "-m", module, str(rank), port, str(result)]
+        [sys.executable, "-m", module, str(rank), port, str(result), parts]
         for rank, result in enumerate(results)
     ]
     with started(commands) as processes:
@@ -50,6 +61,15 @@ def test_streamed_training_is_that_of_devices(found: list[dict[str, Any]]) -> No
         assert streamed.pop("read") == read
         for name, value in expected.items():
             assert_close(streamed[name], value, reduction_length=61, name=name)
+
+
+def test_a_graph_of_several_sets_trains_as_on_one_device(found: list[dict[str, Any]]) -> None:
+    sharded = shard(graph_of_sets(), None, make_mesh(1))
+    expected, digests = train_typed(sharded), of_graphs([sharded])
+    for of_process in found:
+        assert of_process["typed digests"] == digests
+        for name, value in expected.items():
+            assert_close(of_process["typed"][name], value, reduction_length=240, name=name)
 
 
 DIFFERENT = {

@@ -1,6 +1,8 @@
 """One of two processes that train on one mesh; run by `test_fit_two_processes`.
 
-python -m tests.train.two_processes RANK PORT RESULT
+python -m tests.train.two_processes RANK PORT RESULT PARTS
+
+PARTS is a folder with the parts of a graph of several sets.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ import numpy as np
 import optax
 
 from jaxgraph.layout.shard_tables import PartSource, tabulate
-from jaxgraph.parallel import make_mesh, place
+from jaxgraph.nn import SAGEConv
+from jaxgraph.parallel import make_mesh, open_parts, place
 from jaxgraph.train import NodeClassification, evaluate, fit, predict
 from jaxgraph.train.graph_digest import of_graphs
+from tests.law.test_typed import OfSets
 from tests.train.small_model import SmallNet, TableNet, random_partition, small_graph
 
 PROCESSES, DEVICES_EACH, EPOCHS, SEED = 2, 2, 6, 3
@@ -72,6 +76,18 @@ def train_streamed(sharded: Any) -> dict[str, Any]:
     }
 
 
+def train_typed(sharded: Any) -> dict[str, Any]:
+    """Trains a model on a graph of several sets, and returns the results."""
+    model = OfSets(SAGEConv)
+    history = fit(model, sharded, optax.adam(0.02), epochs=EPOCHS // 2, seed=SEED)
+    return {
+        "loss": history.loss,
+        "val_loss": history.val_loss,
+        "rows": np.asarray(model.rows.rows[...]).tolist(),
+        "logits": predict(model, sharded).tolist(),
+    }
+
+
 def refused(sharded: Any, rank: int) -> dict[str, str]:
     """What `fit` says where the last process has other arguments; each case differs in one."""
     other = rank == PROCESSES - 1
@@ -93,7 +109,7 @@ def refused(sharded: Any, rank: int) -> dict[str, str]:
     return found
 
 
-def main(rank: int, port: int, result: Path) -> None:
+def main(rank: int, port: int, result: Path, folder: Path) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", DEVICES_EACH)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -109,8 +125,11 @@ def main(rank: int, port: int, result: Path) -> None:
     streamed = place(waiting, make_mesh(parts, hosts=PROCESSES), "stream")
     found["streamed"] = train_streamed(streamed) | {"read": waiting.read}
     found["digests"] = [of_graphs([graph]) for graph in (sharded, streamed)]
+    typed = place(open_parts(folder), make_mesh(parts, hosts=PROCESSES))
+    found["typed"] = train_typed(typed)
+    found["typed digests"] = of_graphs([typed])
     result.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]))

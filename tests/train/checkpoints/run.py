@@ -1,8 +1,9 @@
 """A run of `fit` with checkpoints in one of two processes; killed by `test_kills`.
 
-python -m tests.train.checkpoints.run FOLDER RESULT RANK PORT FAULTS
+python -m tests.train.checkpoints.run FOLDER RESULT RANK PORT FAULTS KIND
 
-RESULT gets a line after every epoch, then one of JSON with the history and the bytes of the state.
+KIND is "plain", or "typed" for a graph of several sets. RESULT gets a line after every epoch, then
+one of JSON with the history and the bytes of the state.
 With FAULTS, the second process first makes mistakes that must end the run of both.
 """
 
@@ -20,8 +21,11 @@ import jax
 import optax
 
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.parallel import make_mesh, place
+from jaxgraph.nn import SAGEConv
+from jaxgraph.parallel import make_mesh, place, shard
 from jaxgraph.train import Checkpoints, EpochRecord, History, TrainingInterrupted, fit
+from tests.law.test_typed import OfSets, graph_of_sets
+from tests.parallel.typed_shards import scattered
 from tests.train.small_model import RowsNet, random_partition, small_graph
 
 EPOCHS, EVERY, PROCESSES, SEED = 18, 3, 2, 3
@@ -68,7 +72,7 @@ def faults(train: Callable[..., Any]) -> dict[str, str]:
     return found
 
 
-def main(folder: str, result: str, rank: str, port: str, with_faults: str) -> None:
+def main(folder: str, result: str, rank: str, port: str, with_faults: str, kind: str) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 1)
     jax.config.update("jax_disable_most_optimizations", True)
@@ -76,13 +80,18 @@ def main(folder: str, result: str, rank: str, port: str, with_faults: str) -> No
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", PROCESSES, int(rank))
-    graph = small_graph()
-    source = tabulate(graph, random_partition(graph, PROCESSES))
-    sharded, optimizer = place(source, make_mesh(PROCESSES)), optax.adam(0.02)
+    mesh, optimizer = make_mesh(PROCESSES), optax.adam(0.02)
+    if kind == "typed":
+        sets = graph_of_sets()
+        sharded = shard(sets, scattered(sets, PROCESSES), mesh)
+    else:
+        graph = small_graph()
+        sharded = place(tabulate(graph, random_partition(graph, PROCESSES)), mesh)
 
     def train(**options: Any) -> History:
         """A run of a new model."""
-        return fit(RowsNet(), sharded, optimizer, epochs=EPOCHS, seed=SEED, **options)
+        model = OfSets(SAGEConv) if kind == "typed" else RowsNet()
+        return fit(model, sharded, optimizer, epochs=EPOCHS, seed=SEED, **options)
 
     found: dict[str, Any] = {}
     if with_faults == "1":

@@ -143,12 +143,12 @@ def test_a_command_killed_at_any_moment_resumes(
 # ------------------------------------------------------------------ two processes
 
 
-def pair(folder: Path, results: Sequence[Path], faults: bool = False) -> list[list[str]]:
-    port, module = str(free_port()), "tests.train.checkpoints.run"
-    return [
-        [sys.executable, "-m", module, str(folder), str(result), str(rank), port, str(int(faults))]
-        for rank, result in enumerate(results)
-    ]
+def pair(
+    folder: Path, results: Sequence[Path], faults: bool = False, kind: str = "plain"
+) -> list[list[str]]:
+    command = [sys.executable, "-m", "tests.train.checkpoints.run", str(folder)]
+    rest = [str(free_port()), str(int(faults)), kind]
+    return [[*command, str(result), str(rank), *rest] for rank, result in enumerate(results)]
 
 
 def results_in(folder: Path, name: str) -> list[Path]:
@@ -161,8 +161,10 @@ def last_epoch(result: Path) -> int:
     return max((int(line) for line in lines if line.isdigit()), default=0)
 
 
-def whole_run(folder: Path, results: Sequence[Path], faults: bool = False) -> list[dict[str, Any]]:
-    with started(pair(folder, results, faults)) as processes:
+def whole_run(
+    folder: Path, results: Sequence[Path], faults: bool = False, kind: str = "plain"
+) -> list[dict[str, Any]]:
+    with started(pair(folder, results, faults, kind)) as processes:
         outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
         for process, output in zip(processes, outputs, strict=True):
             assert process.returncode == 0, output
@@ -247,3 +249,18 @@ def test_two_processes_killed_at_any_moment_resume(
     found = whole_run(folder, results_in(tmp_path, "resumed"))
     assert found[0]["resumed"] >= seen // EVERY * EVERY - EVERY
     assert_as_pair(of_pair, found)
+
+
+@pytest.mark.law(7)
+@pytest.mark.slow
+def test_two_processes_resume_a_run_on_several_sets(tmp_path: Path) -> None:
+    expected = whole_run(tmp_path / "whole", results_in(tmp_path, "whole"), kind="typed")
+    folder, results = tmp_path / "run", results_in(tmp_path, "killed")
+    with started(pair(folder, results, kind="typed")) as processes:
+        wait_until(lambda: last_epoch(results[0]) >= EVERY + 1, processes)
+        processes[1].kill()
+        processes[1].wait()
+    found = whole_run(folder, results_in(tmp_path, "resumed"), kind="typed")
+    assert EPOCHS > found[0]["resumed"] >= EVERY
+    for one in found:
+        assert (one["loss"], one["state"]) == (expected[0]["loss"], expected[0]["state"])
