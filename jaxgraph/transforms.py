@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +14,10 @@ from scipy.sparse import csgraph
 from jaxgraph import graph_facts
 from jaxgraph.graph import Graph
 from jaxgraph.graph_arrays import NODE_FIELDS
-from jaxgraph.kinds import check_graph
+from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.other_names import refuse_names
 from jaxgraph.seeds import checked_seed
+from jaxgraph.typed_graph import TypedGraph
 
 __all__ = [
     "add_self_loops",
@@ -30,6 +32,7 @@ __all__ = [
     "subgraph",
     "to_undirected",
     "with_edge_rank",
+    "with_inverses",
 ]
 
 _EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
@@ -255,6 +258,33 @@ def with_edge_rank(graph: Graph) -> Graph:
     rank = np.empty(graph.num_edges, np.int32)
     rank[order] = np.arange(graph.num_edges) - starts[graph.receivers[order]]
     return graph.with_edges(edge_rank=rank)
+
+
+def with_inverses(graph: TypedGraph) -> TypedGraph:
+    """Adds the inverse of each set of edges: "rev_writes" from papers to authors for "writes".
+
+    Edges within one set of nodes, such as citations, get an inverse of their own, "rev_cites". They
+    keep their direction, which a layer can tell apart. An inverse edge carries the attributes of
+    its original.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        The graph with twice as many sets of edges, the inverses last.
+
+    Raises:
+        ValueError: the graph has a set of edges with the name of an inverse.
+    """
+    if not isinstance(graph, TypedGraph):
+        raise ValueError(f"with_inverses(graph): got {kind_of(graph)}; expected a TypedGraph.")
+    found = {**graph.edge_sets}
+    for (sender, name, receiver), edges in graph.edge_sets.items():
+        ends = (receiver, f"rev_{name}", sender)
+        if ends in found:
+            raise ValueError(f"with_inverses(graph): there is an edge set {ends} already.")
+        found[ends] = dataclasses.replace(edges, senders=edges.receivers, receivers=edges.senders)
+    return TypedGraph(graph.node_sets, found, graph.name, graph.target)
 
 
 def random_split(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jaxgraph import transforms
 from jaxgraph.graph import Graph
+from jaxgraph.typed_graph import TypedGraph
 from tests.strategies import graphs
 
 
@@ -80,6 +81,30 @@ def test_attributes_that_conflict_are_refused_with_the_edge(attribute: dict[str,
 @given(graphs(max_nodes=12))
 def test_duplicates_are_removed_and_directions_kept(graph: Graph) -> None:
     assert pairs_of(transforms.remove_duplicate_edges(graph)) == sorted(set(pairs_of(graph)))
+
+
+def test_each_set_of_edges_gets_an_inverse_with_its_attributes() -> None:
+    writes, cites = ("author", "writes", "paper"), ("paper", "cites", "paper")
+    edges = {"senders": [0, 1, 1], "receivers": [3, 0, 2], "edge_weight": [1, 2, 3]}
+    graph = TypedGraph(
+        {"paper": {"num_nodes": 4}, "author": {"num_nodes": 2}},
+        {writes: edges, cites: edges | {"edge_data": {"year": [7, 8, 9]}}},
+        "few",
+        "paper",
+    )
+    both = transforms.with_inverses(graph)
+    assert (both.name, both.target, both.num_edges) == ("few", "paper", 12)
+    inverse = (("paper", "rev_writes", "author"), ("paper", "rev_cites", "paper"))
+    assert list(both.edge_sets) == [writes, cites, *inverse]
+    for ends, back in zip((writes, cites), inverse, strict=True):
+        one, other = graph.edge_sets[ends], both.edge_sets[back]
+        np.testing.assert_array_equal(one.senders, other.receivers)
+        np.testing.assert_array_equal(one.receivers, other.senders)
+        np.testing.assert_array_equal(present(one.edge_weight), present(other.edge_weight))
+    np.testing.assert_array_equal(both.edge_sets[inverse[1]].edge_data["year"], [7, 8, 9])
+    clash = TypedGraph(graph.node_sets, {**graph.edge_sets, inverse[0]: both.edge_sets[inverse[0]]})
+    with pytest.raises(ValueError, match=r"an edge set .'paper', 'rev_writes', 'author'. already"):
+        transforms.with_inverses(clash)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -127,6 +127,10 @@ CALLS: dict[str, tuple[Any, str]] = {
     "report of a mesh": (lambda k: report(k.graph, k.mesh), "got a Mesh for the partition"),
     "ids first": (lambda k: transforms.subgraph(np.arange(3), k.graph), "got a NumPy array"),
     "a sharded matrix": (lambda k: datasets.to_scipy(k.sharded), "the Graph that it was made of"),
+    "a graph of one set": (
+        lambda k: transforms.with_inverses(k.graph),
+        "got a Graph; .*TypedGraph",
+    ),
     "no frame": (lambda k: datasets.from_pandas(k.graph), "expected a pandas.DataFrame"),
     "no graph of networkx": (lambda k: datasets.from_networkx(k.graph), "a graph of networkx"),
     "no program": (lambda k: jg.analysis.traffic(k.model), r"got a GCN .*compile\(\)"),
@@ -138,7 +142,7 @@ CALLS: dict[str, tuple[Any, str]] = {
             "from_pandas",
         )
         for name in transforms.__all__
-        if name != "subgraph"
+        if name not in ("subgraph", "with_inverses")
     },
 }
 
