@@ -102,18 +102,16 @@ def as_array(name: str, value: Any) -> np.ndarray:
         )
     try:
         array = np.asarray(value)
-    except TypeError as error:
-        if "traced array" not in str(error):
-            raise
-        raise ValueError(
-            f"{name}: got a traced array, and a Graph is on the host. Pass it as an argument: "
-            "layer(graph, x), jaxgraph.parallel.propagate(graph, message_fn, x, x, edge=w), or "
-            "under jaxgraph.parallel.spmd shard.replace(edge_weight=w)"
-        ) from error
-    except ValueError as error:
-        raise ValueError(
-            f"{name}: cannot be made an array ({error}); are its rows equally long?"
-        ) from error
+    # Tensors of other libraries raise RuntimeError, or TypeError where they are on a device.
+    except (RuntimeError, TypeError, ValueError) as error:
+        if "traced array" in str(error):
+            raise ValueError(
+                f"{name}: got a traced array, and a Graph is on the host. Pass it as an argument: "
+                "layer(graph, x), jaxgraph.parallel.propagate(graph, message_fn, x, x, edge=w), or "
+                "under jaxgraph.parallel.spmd shard.replace(edge_weight=w)"
+            ) from error
+        hint = "; are its rows equally long?" if isinstance(error, ValueError) else ""
+        raise ValueError(f"{name}: cannot be made an array ({error}){hint}") from error
     if array.dtype.kind not in "biuf":
         raise ValueError(
             f"{name}: got dtype {array.dtype}; expected numbers. Convert it with astype first; "

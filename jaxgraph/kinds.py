@@ -16,7 +16,8 @@ _BY_PACKAGE: Mapping[str, str] = MappingProxyType(
     {
         "torch_geometric": "jaxgraph.Graph.from_edges(*data.edge_index.numpy(), "
         "num_nodes=data.num_nodes, nodes=data.x.numpy(), labels=data.y.numpy(), "
-        "train_mask=data.train_mask.numpy(), ...) makes a graph of it",
+        "train_mask=data.train_mask.numpy(), ...) makes a graph of it, and "
+        "jaxgraph.datasets.from_hetero one of a HeteroData",
         "dgl": "jaxgraph.Graph.from_edges(*(ids.numpy() for ids in g.edges()), "
         "num_nodes=g.num_nodes(), nodes=g.ndata['feat'].numpy(), ...) makes a graph of it",
         "jraph": "jaxgraph.Graph.from_edges(g.senders, g.receivers, "

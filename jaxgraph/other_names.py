@@ -39,6 +39,7 @@ _INSTEAD = {
     "FastRGCNConv RelGraphConv": "jaxgraph.nn.RGCNConv has a matrix for each edge type",
     "NeighborLoader NeighborSampler DataLoader": "jaxgraph.train.fit trains on the whole graph",
     "RandomLinkSplit": "jaxgraph.transforms.random_split splits nodes; edges are not split",
+    "HeteroData from_pyg": "jaxgraph.datasets.from_hetero makes a TypedGraph of it",
     "MessagePassing": "jaxgraph.parallel.propagate takes a message function",
     "Planetoid TUDataset": "jaxgraph.datasets.load takes the name of a data set",
 }

@@ -131,6 +131,10 @@ CALLS: dict[str, tuple[Any, str]] = {
         lambda k: transforms.with_inverses(k.graph),
         "got a Graph; .*TypedGraph",
     ),
+    "a graph for hetero data": (
+        lambda k: datasets.from_hetero(k.graph),
+        "got a Graph; .*HeteroData",
+    ),
     "no frame": (lambda k: datasets.from_pandas(k.graph), "expected a pandas.DataFrame"),
     "no graph of networkx": (lambda k: datasets.from_networkx(k.graph), "a graph of networkx"),
     "no program": (lambda k: jg.analysis.traffic(k.model), r"got a GCN .*compile\(\)"),

@@ -10,6 +10,7 @@ from jaxgraph.datasets.files import (
 from jaxgraph.datasets.frames import from_pandas
 from jaxgraph.datasets.generators import chung_lu, random_graph, rmat, stochastic_block_model
 from jaxgraph.datasets.gnn_benchmark import load_gnn_benchmark
+from jaxgraph.datasets.hetero import from_hetero
 from jaxgraph.datasets.karate import load_karate
 from jaxgraph.datasets.matlab import load_matlab
 from jaxgraph.datasets.ogb import load_ogb, read_ogb_folder
@@ -25,6 +26,7 @@ __all__ = [
     "MissingFileError",
     "ReadReport",
     "chung_lu",
+    "from_hetero",
     "from_networkx",
     "from_pandas",
     "from_scipy",
