@@ -19,7 +19,7 @@ from jaxgraph.typed_graph import TypedGraph
 
 def load_typed(options: GraphOptions) -> Graph | TypedGraph:
     """Reads or generates the graph, as `load_graph` does; it may have types."""
-    name = str(options.dataset).lower()
+    name = str(options.dataset).lower().replace("_", "-")
     if name not in TYPED_NAMES:
         return load_graph(options)
     transforming = ["undirected", "degree_features", "labels_per_class", "ignore_edge_data"]

@@ -13,7 +13,7 @@ from jaxgraph.datasets.gnn_benchmark import load_gnn_benchmark
 from jaxgraph.datasets.hetero import from_hetero
 from jaxgraph.datasets.karate import load_karate
 from jaxgraph.datasets.matlab import load_matlab
-from jaxgraph.datasets.ogb import load_ogb, read_ogb_folder
+from jaxgraph.datasets.ogb import load_ogb, load_ogb_typed, read_ogb_folder
 from jaxgraph.datasets.planetoid import load_planetoid
 from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.registry import load, names
@@ -36,6 +36,7 @@ __all__ = [
     "load_karate",
     "load_matlab",
     "load_ogb",
+    "load_ogb_typed",
     "load_planetoid",
     "names",
     "random_graph",

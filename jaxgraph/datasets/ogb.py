@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,18 @@ from jaxgraph import transforms
 from jaxgraph.datasets.edge_files import text_blocks
 from jaxgraph.datasets.edge_keys import Rows, StoredEdges, ends_of
 from jaxgraph.datasets.files import (
+    AmbiguousFileError,
     BrokenFileError,
     MissingFileError,
     find_file,
     reading,
     require_file,
 )
+from jaxgraph.datasets.limits import opened
 from jaxgraph.datasets.node_ids import polars
 from jaxgraph.datasets.npz import load_npz
 from jaxgraph.graph import Graph
+from jaxgraph.typed_graph import TypedGraph
 
 # By name: the folder, and whether the files hold only one direction of undirected edges.
 _FOLDERS = {
@@ -108,6 +112,41 @@ def read_ogb_folder(
     return transforms.to_undirected(graph) if undirected else graph
 
 
+def load_ogb_typed(
+    name: str, folder: Path, *, inverses: bool = True, split: str | None = None
+) -> TypedGraph:
+    """Reads a data set of the Open Graph Benchmark with several sets of nodes and edges.
+
+    In ``raw`` there are ``num-node-dict.csv.gz``, ``nodetype-has-feat`` and ``nodetype-has-label``,
+    ``node-feat/<set>/node-feat``, ``node-label/<set>/node-label``, ``triplet-type-list``, and
+    ``edge`` and ``num-edge-list`` in ``relations/<senders>___<name>___<receivers>``. Sets with
+    labels have a split: ``split/<split>/<set>/train``, ``valid`` and ``test``. Other files are not
+    read, such as the years of papers, and ``edge_reltype``, which numbers the relations.
+
+    Args:
+        name: "ogbn-mag", or that of another data set in these files.
+        folder: holds the data set's folder (such as ``ogbn_mag``), or is that folder.
+        inverses: whether each set of edges has its inverse too, which
+            ``jaxgraph.transforms.with_inverses`` adds. The benchmark has none.
+        split: the folder in ``split``; None takes the only one.
+
+    Returns:
+        The graph. Features, labels and masks of ogbn-mag are those of the papers.
+
+    Raises:
+        ValueError: a file is missing or broken, or the folder holds several graphs.
+
+    References:
+        Hu et al., "Open Graph Benchmark: Datasets for Machine Learning on Graphs", NeurIPS 2020,
+        section 4.
+    """
+    inner = folder / name.replace("-", "_")
+    folder = inner if inner.is_dir() else folder
+    with reading(folder, "a heterogeneous graph of the Open Graph Benchmark"):
+        graph = TypedGraph(_node_sets(folder, split), _edge_sets(folder), name)
+    return transforms.with_inverses(graph) if inverses else graph
+
+
 def contents_of(
     folder: Path,
     split: str | None,
@@ -136,12 +175,7 @@ def contents_of(
         found = {key: members[name] for key, (_, name) in names.items() if name in members}
     num_nodes, num_edges = (_only_count(count, folder / "raw") for count in counts)
     by_edge = binary is None
-    expected = (num_edges, 2) if by_edge else (2, num_edges)
-    if index.shape != expected or index.dtype.kind not in "iu":
-        raise BrokenFileError(
-            f"{where}: its edges are {index.dtype} {list(index.shape)}; expected integers "
-            f"{list(expected)}. Fetch the files again."
-        )
+    _check_index(index, (num_edges, 2) if by_edge else (2, num_edges), where)
     found["labels"] = _labels_of(folder, by_edge)
     for key, rows in found.items():
         wanted = num_edges if key == "edges" else num_nodes
@@ -195,6 +229,14 @@ def parse_table(path: Path, dtype: Any, size: int) -> Iterator[np.ndarray]:
             raise ValueError("it holds no number")
 
 
+def _check_index(index: Rows, expected: tuple[int, int], path: Path) -> None:
+    if index.shape != expected or index.dtype.kind not in "iu":
+        raise BrokenFileError(
+            f"{path}: its edges are {index.dtype} {list(index.shape)}; expected integers "
+            f"{list(expected)}. Fetch the files again."
+        )
+
+
 def _only_count(counts: np.ndarray, path: Path) -> int:
     if counts.size != 1:
         raise BrokenFileError(
@@ -217,6 +259,50 @@ def _labels(values: np.ndarray, path: Path) -> np.ndarray:
     return column
 
 
+def _node_sets(folder: Path, split: str | None) -> dict[str, Any]:
+    """The arguments of the sets of nodes of a folder."""
+    features, labels = (_by_set(folder, f"nodetype-has-{table}") for table in ("feat", "label"))
+    found: dict[str, Any] = {}
+    for name, count in _by_set(folder, "num-node-dict").items():
+        found[name] = {"num_nodes": count}
+        if features.get(name):
+            path = _raw(folder, f"node-feat/{name}/node-feat.csv.gz")
+            found[name]["nodes"] = _csv(path, np.float32)
+        if labels.get(name):
+            path = _raw(folder, f"node-label/{name}/node-label.csv.gz")
+            found[name]["labels"] = _labels(_csv(path, np.float64), path)
+            found[name] |= _masks_of(folder, split, count, name)
+    return found
+
+
+def _edge_sets(folder: Path) -> dict[Any, Any]:
+    """The arguments of the sets of edges of a folder."""
+    found = {}
+    for ends in _texts(_raw(folder, "triplet-type-list.csv.gz")):
+        inner = f"relations/{'___'.join(ends)}"
+        path = _raw(folder, f"{inner}/num-edge-list.csv.gz")
+        count = _only_count(_csv(path, np.int64), path)
+        path = _raw(folder, f"{inner}/edge.csv.gz")
+        index = _csv(path, np.int64)
+        _check_index(index, (count, 2), path)
+        found[tuple(ends)] = {"senders": index[:, 0], "receivers": index[:, 1]}
+    return found
+
+
+def _by_set(folder: Path, table: str) -> dict[str, Any]:
+    """The values of the sets of nodes in a table of one graph."""
+    path = _raw(folder, f"{table}.csv.gz")
+    with reading(path, "names of sets, and a row with their values in one graph"):
+        names, row = _texts(path)
+        return dict(zip(names, map(ast.literal_eval, row), strict=True))
+
+
+def _texts(path: Path) -> list[list[str]]:
+    """The cells of a small table of names."""
+    with reading(path, "comma-separated names"), opened(path) as file:
+        return [line.split(",") for line in file.read().decode("utf-8").split()]
+
+
 def _labels_of(folder: Path, in_text: bool) -> np.ndarray:
     """The labels of a folder, as ``Graph`` takes them."""
     if in_text:
@@ -229,9 +315,11 @@ def _labels_of(folder: Path, in_text: bool) -> np.ndarray:
     return _labels(_array(members, "node_label", path), path)
 
 
-def _masks_of(folder: Path, split: str | None, num_nodes: int) -> dict[str, np.ndarray]:
+def _masks_of(
+    folder: Path, split: str | None, num_nodes: int, inner: str = ""
+) -> dict[str, np.ndarray]:
     """The three masks of a split of a folder; None takes the only split."""
-    path = folder / "split" / (split or _only_split(folder))
+    path = folder / "split" / (split or _only_split(folder)) / inner
     masks = {}
     for mask_name, part in _SPLIT_FILES.items():
         ids_path = require_file(path, f"{part}.csv.gz", origin=_ORIGIN)
@@ -254,5 +342,7 @@ def _only_split(folder: Path) -> str:
             f"{root}: holds no folder with a split; put one there from {_ORIGIN}."
         )
     if len(splits) > 1:
-        raise ValueError(f"split: {root} holds {', '.join(splits)}; pass one of these names.")
+        raise AmbiguousFileError(
+            f"split: {root} holds {', '.join(splits)}; pass one of these names."
+        )
     return splits[0]

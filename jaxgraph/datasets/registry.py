@@ -17,10 +17,10 @@ from jaxgraph.datasets.triples import load_aifb
 from jaxgraph.graph import Graph
 from jaxgraph.typed_graph import TypedGraph
 
-TYPED_NAMES = ("aifb",)
+TYPED_NAMES = ("aifb", "ogbn-mag")
 """Data sets that are a `TypedGraph`."""
 _FROM_FILES: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {"aifb": load_aifb}
+    {"aifb": load_aifb, "ogbn-mag": partial(ogb.load_ogb_typed, "ogbn-mag")}
     | {
         name: partial(read, name)
         for family, read in (
@@ -50,7 +50,9 @@ def names() -> tuple[str, ...]:
 
 @overload
 def load(
-    name: Literal["aifb"], data_dir: str | os.PathLike[str] | None = None, **options: Any
+    name: Literal["aifb", "ogbn-mag"],
+    data_dir: str | os.PathLike[str] | None = None,
+    **options: Any,
 ) -> TypedGraph: ...
 @overload
 def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Graph: ...
@@ -68,7 +70,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
             functions of ``jaxgraph.datasets``.
 
     Returns:
-        The graph; of "aifb" a ``TypedGraph``.
+        The graph; of "aifb" and "ogbn-mag" a ``TypedGraph``.
 
     Raises:
         ValueError: the name or an option is unknown, or a file is missing or broken.

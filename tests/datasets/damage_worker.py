@@ -20,6 +20,7 @@ import polars
 
 import jaxgraph
 from jaxgraph.graph import Graph
+from jaxgraph.typed_graph import TypedGraph
 from tests.datasets.mutations import mutated
 from tests.datasets.valid_files import FORMATS
 
@@ -56,7 +57,7 @@ def outcome(name: str, folder: Path) -> str:
         if kind and frames[-1].filename.startswith(OURS) and str(error):
             return "refused"
         return "".join(traceback.format_exception(error))
-    assert isinstance(graph, Graph)
+    assert isinstance(graph, Graph | TypedGraph)
     return "graph"
 
 

@@ -15,9 +15,11 @@ import scipy.sparse as sp
 
 from jaxgraph import datasets
 from jaxgraph.graph import Graph
+from jaxgraph.typed_graph import TypedGraph
 from tests.datasets.test_gnn_benchmark import pickled_layout, plain_layout
 from tests.datasets.test_matlab import write as write_matlab
 from tests.datasets.test_ogb import write_binary_form, write_text_form
+from tests.datasets.test_ogb_typed import write_typed
 from tests.datasets.test_planetoid import write_small
 
 __all__ = ["FORMATS", "Format"]
@@ -34,7 +36,7 @@ class Format:
           others.
     """
 
-    read: Callable[[Path], Graph]
+    read: Callable[[Path], Graph | TypedGraph]
     files: Mapping[str, bytes]
     kinds: Mapping[str, str] = field(
         default_factory=lambda: {key: key.strip(".") for key in (".npz", ".npy", ".mat", ".gz")}
@@ -128,6 +130,10 @@ FORMATS: Mapping[str, Format] = {
         node_year=None,
         num_nodes_list=np.array([_NODES]),
         num_edges_list=np.array([len(_EDGES)]),
+    ),
+    "OGB, typed": Format(
+        lambda folder: datasets.load_ogb_typed("ogbn-mag", folder),
+        _written(lambda folder: write_typed(folder, _NODES, _EDGES)),
     ),
     "edges, csv": _edge_list("edges.csv", b"source,target\n" + _lines(_EDGES)),
     "edges, csv with weights": _edge_list("edges.csv", _weighted(",")),
