@@ -2,6 +2,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import benchmarks
 from benchmarks import compile_time, cost_model, gpu_steps
 from benchmarks.__main__ import programs
 from benchmarks.command_line import KEPT_MEMORY, keep_freed_memory, make_parser, report
-from benchmarks.generated import OGBN_PRODUCTS, Shape
+from benchmarks.generated import OGBN_MAG, OGBN_PRODUCTS, Shape, generate_typed
 from jaxgraph.planner.cost.features import FEATURES, Access
 from jaxgraph.planner.cost.linear_model import Sample
 
@@ -116,3 +117,31 @@ def test_a_compiled_step_is_described():
     names = ("permutes", "under_kernels", "share_of_bytes", "kernels")
     assert [row[name] for name in names] == [1, 0, 0, 0]
     assert row["blocks"] == pytest.approx(row["GB"] * 1e9 / (OGBN_PRODUCTS.num_nodes / 2 * 512 * 4))
+
+
+def test_a_generated_graph_of_several_sets_has_its_counts_communities_and_hubs():
+    scale = 1 / 200
+    graph, again = (generate_typed(OGBN_MAG, scale=scale, seed=seed) for seed in (3, 3))
+    other = generate_typed(OGBN_MAG, scale=scale, inside=0, seed=3)
+    for name, count in OGBN_MAG.num_nodes.items():
+        assert graph.node_sets[name].num_nodes == round(count * scale)
+    papers = graph.node_sets["paper"]
+    masks: list[Any] = [papers.train_mask, papers.val_mask, papers.test_mask]
+    assert graph.target == "paper" and papers.num_features == 128
+    assert np.add.reduce(masks).tolist() == [1] * papers.num_nodes
+    assert papers.labels is not None and papers.num_classes == round(8_740 * scale)
+    for ends, count in OGBN_MAG.num_edges.items():
+        edges = graph.edge_sets[ends]
+        assert edges.num_edges == round(count * scale)
+        pairs = np.stack([edges.senders, edges.receivers])
+        assert np.unique(pairs, axis=1).shape == pairs.shape
+        np.testing.assert_array_equal(edges.receivers, again.edge_sets[ends].receivers)
+        degrees = np.bincount(edges.receivers)
+        # Of the 44 institutions less than of the others.
+        assert degrees.max() > 2 * degrees.mean()
+    shares = []
+    for made in (graph, other):
+        cites, labels = made.edge_sets["paper", "cites", "paper"], made.node_sets["paper"].labels
+        assert labels is not None and (cites.senders != cites.receivers).all()
+        shares.append((labels[cites.senders] == labels[cites.receivers]).mean())
+    assert shares[0] > 0.4 and shares[1] < 0.1
