@@ -62,7 +62,8 @@ def with_pairs(graph: TypedGraph, partitions: Mapping[str, Partition]) -> WithPa
             edge_type=edges.edge_type,
             edge_data={EDGES_OF_PAIR: count},
         )
-        found, back, _ = _add(found, f"{relation} back", ends[::-1], turned)
+        sender, name, receiver = ends
+        found, back, _ = _add(found, f"{relation} back", (receiver, name, sender), turned)
         paired = dataclasses.replace(paired, back=back)
         found = dataclasses.replace(found, paired={**found.paired, relation: paired})
     return found

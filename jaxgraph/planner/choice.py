@@ -163,7 +163,9 @@ class _Request:
                 f"target is of type {type(target).__name__}; expected a name such as 'h200x8', the "
                 "result of find_target, or a mesh"
             )
-        self.model, self.source, self.optimizer, self.task = model, source, optimizer, task
+        self.model, self.optimizer, self.task = model, optimizer, task
+        self.is_drawn = isinstance(source, TypedCounts)
+        self.source = source.drawn() if isinstance(source, TypedCounts) else source
         self.target = found
         self.mesh = target if isinstance(target, Mesh) else found.mesh()
         self.is_limited = memory_limit is not None
@@ -172,8 +174,7 @@ class _Request:
 
     def ways(self, methods: Sequence[str], compile: str) -> Iterator[Considered]:
         """The cost of every way; see `consider`."""
-        if isinstance(self.source, TypedCounts):
-            self.source, methods = self.source.drawn(), DRAWN_METHODS
+        methods = DRAWN_METHODS if self.is_drawn else methods
         of_sets = isinstance(self.source, TypedGraph)
         options = options_for(self.target.devices, self.source.num_nodes, methods, of_sets=of_sets)
         found = (self.consider(option, compile=compile == "all") for option in options)

@@ -131,6 +131,7 @@ def dense(graph: TypedGraph, reduce: str) -> np.ndarray:
     """[types, nodes, nodes], the weights of the rows of senders in those of receivers."""
     (edges,) = graph.edge_sets.values()
     found = np.zeros((TYPES, NODES, NODES))
+    assert edges.edge_type is not None
     np.add.at(found, (edges.edge_type, edges.receivers, edges.senders), 1)
     counts = np.maximum(found.sum(axis=2, keepdims=True), 1)
     return found / counts if reduce == "mean" else found

@@ -34,7 +34,8 @@ class Model(nnx.Module):
     def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
         authors = self.lift(shard.table("author"), x["author"])
         y = self.cites(shard.relation("cites"), x["paper"])
-        return y + self.writes(shard.relation("writes"), (authors, x["paper"]))
+        both: Any = authors, x["paper"]
+        return y + self.writes(shard.relation("writes"), both)
 
 
 def test_a_plan_of_a_schema_compares_the_schedules() -> None:
