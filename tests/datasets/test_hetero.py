@@ -111,7 +111,7 @@ class Tensor:
         (("a", "b", "c"), {"edge_index": ENDS}, "'a', 'b', 'c'.*no set of nodes 'a'"),
         ("venue", {}, "set 'venue': num_nodes: cannot be inferred"),
         ("venue", {"sizes": [9]}, r"set 'venue': num_nodes: got \[9\].*expected an integer"),
-        ("venue", {"features": {"x": X}}, r"set 'venue': node_data\['features'\]: got a mapping"),
+        ("venue", {"features": {"x": X}}, r"set 'venue': features: got a mapping"),
         ("venue", X, "got a dict; expected .*dict of arrays for each set.*Graph.from_edges"),
     ],
 )
