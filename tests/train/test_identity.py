@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 
 from jaxgraph.layers import RematPolicy
-from jaxgraph.nn import GCN
+from jaxgraph.nn import GCN, NodeEmbedding
 from jaxgraph.train import NodeClassification
 from jaxgraph.train.identity import definition, differing, of_run
 from tests.conftest import ROOT
@@ -53,6 +53,11 @@ def test_what_differs_is_named(other: dict[str, Any], names: list[str]) -> None:
 
 def test_the_type_of_activations_is_named() -> None:
     assert "model.dtype" in differing(found(), found(net(dtype=jnp.bfloat16)))
+
+
+def test_the_set_of_learned_rows_is_named() -> None:
+    one, other = (NodeEmbedding(5, 2, table=name, rngs=nnx.Rngs(0)) for name in ("a", "b"))
+    assert differing(found(one), found(other)) == ["model.rows"]
 
 
 @pytest.mark.parametrize(
