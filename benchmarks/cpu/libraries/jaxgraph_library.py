@@ -131,27 +131,32 @@ class Library:
     def _epoch(self, model: Model) -> Prepared:
         sharded = self._graph
         module = make_model(model, self._data.nodes.shape[1], self._data.num_classes)
-        optimizer = optax.adam(LEARNING_RATE)
         path = self._implementation or jg.ops.chosen("aggregate")
         if model.name != "gat":
             # As jaxgraph.train.fit does by default, before the first epoch.
             sharded = jax.block_until_ready(aggregate_once(module, sharded))
             path += ", first aggregation once"
-        start = time.perf_counter()
-        step = jg.train.compile_train_step(module, sharded, optimizer)
-        compile_seconds = time.perf_counter() - start
-        state = jg.train.initial_state(module, sharded, optimizer)
-        key = jax.random.key(0)
+        return prepare_epoch(module, sharded, path)
 
-        def advance() -> float:
-            nonlocal state
-            state, loss = jax.block_until_ready(step(state, sharded, key))
-            return float(loss)
 
-        def results() -> dict[str, np.ndarray]:
-            return {"losses": np.asarray([advance() for _ in range(LOSSES)], np.float32)}
+def prepare_epoch(module: nnx.Module, sharded: Sharded, path: str) -> Prepared:
+    """Training by Adam."""
+    optimizer = optax.adam(LEARNING_RATE)
+    start = time.perf_counter()
+    step = jg.train.compile_train_step(module, sharded, optimizer)
+    compile_seconds = time.perf_counter() - start
+    state = jg.train.initial_state(module, sharded, optimizer)
+    key = jax.random.key(0)
 
-        return Prepared(results, advance, path, compile_seconds)
+    def advance() -> float:
+        nonlocal state
+        state, loss = jax.block_until_ready(step(state, sharded, key))
+        return float(loss)
+
+    def results() -> dict[str, np.ndarray]:
+        return {"losses": np.asarray([advance() for _ in range(LOSSES)], np.float32)}
+
+    return Prepared(results, advance, path, compile_seconds)
 
 
 def make_graph(data: Data, *, weighted: bool = False) -> jg.Graph:

@@ -1,0 +1,1 @@
+"""Typed graphs beside PyG and DGL; see `benchmarks.typed.__main__`."""
