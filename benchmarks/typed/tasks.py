@@ -184,14 +184,16 @@ def like_mag(scale: int) -> TypedData:
 
 
 def of_equal_pairs(num_types: int) -> TypedData:
-    """FB15k-237's nodes and edges, and 8 types at each receiver, whatever the number of types."""
+    """FB15k-237's nodes and edges, and 8 types at each node, whatever the number of types."""
     generator, nodes, each = np.random.default_rng(0), 14_541, 8
     own = generator.random((nodes, num_types)).argpartition(each - 1)[:, :each]
     receivers, chosen = np.arange(544_230) % nodes, np.arange(544_230) // nodes % each
-    senders = generator.integers(0, nodes, len(receivers))
-    return typed_data(
-        np.stack([senders, receivers, own[receivers, chosen]]), node_features(nodes, 64)
-    )
+    types = own[receivers, chosen]
+    # A sender is one of the nodes that have the type.
+    order, counts = own.ravel().argsort(), np.bincount(own.ravel(), minlength=num_types)
+    draws = (generator.random(len(types)) * counts[types]).astype(int)
+    senders = order[(np.cumsum(counts) - counts)[types] + draws] // each
+    return typed_data(np.stack([senders, receivers, types]), node_features(nodes, 64))
 
 
 def _normal(shapes: Mapping[str, tuple[int, ...]], scale: float = 1.0, seed: int = 0) -> Arrays:
