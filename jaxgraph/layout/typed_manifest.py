@@ -45,7 +45,7 @@ class Paired:
 
 
 @dataclasses.dataclass(frozen=True)
-class TypedCounts(Counts):
+class CountsOfSets(Counts):
     """The sizes of a graph of several sets.
 
     Attributes:
@@ -104,7 +104,7 @@ class TypedManifest:
         return None
 
     @property
-    def counts(self) -> TypedCounts | None:
+    def counts(self) -> CountsOfSets | None:
         """The sizes of all tables and relations together, or None where they are not known."""
         derived = self.derived
         tables = {name: each.counts for name, each in self.tables if name not in derived}
@@ -115,7 +115,7 @@ class TypedManifest:
         if None in (*tables.values(), *relations.values()):
             return None
         nodes = {name: each.num_nodes for name, each in tables.items() if each is not None}
-        return TypedCounts(
+        return CountsOfSets(
             sum(nodes.values()),
             sum(each.num_edges for each in relations.values() if each is not None),
             sum(each.halo_rows_needed for each in by_exchange.values() if each is not None),

@@ -15,7 +15,7 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.layout.manifest import Counts, Manifest, Padding
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource
-from jaxgraph.layout.typed_manifest import TypedCounts, TypedManifest
+from jaxgraph.layout.typed_manifest import CountsOfSets, TypedManifest
 from jaxgraph.ops.usable import usable_implementation
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.assembly import assemble
@@ -74,7 +74,7 @@ class ShardedGraph:
     def nodes_of(self, table: str) -> int:
         """Nodes of a table of the whole graph."""
         counts = self._known_counts()
-        is_typed = isinstance(counts, TypedCounts)
+        is_typed = isinstance(counts, CountsOfSets)
         return counts.of_tables[table] if is_typed else counts.num_nodes
 
     if not TYPE_CHECKING:  # it would take any name for an attribute
