@@ -78,6 +78,7 @@ class OfSets(nnx.Module):
         return second(shard, x)["paper"]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_a_graph_of_several_sets_learns_its_target(mode: str, tmp_path: Path) -> None:
     found: dict[int, Any] = {}
