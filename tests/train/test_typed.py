@@ -33,6 +33,7 @@ def typed_graph() -> TypedGraph:
     )
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_curves_do_not_depend_on_the_number_of_devices(mode: str) -> None:
     graph, found = typed_graph(), {}
@@ -78,7 +79,7 @@ class OfSets(nnx.Module):
         return second(shard, x)["paper"]
 
 
-@pytest.mark.expensive
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_a_graph_of_several_sets_learns_its_target(mode: str, tmp_path: Path) -> None:
     found: dict[int, Any] = {}
