@@ -144,6 +144,25 @@ def generate_typed(
     return jg.TypedGraph(node_sets, edge_sets, "generated", shape.target)
 
 
+def in_one_set(graph: jg.TypedGraph, shape: TypedShape) -> jg.TypedGraph:
+    """The same nodes in one set, and the same edges with a type for each of their sets.
+
+    Features are 0, and all nodes are for training.
+    """
+    one, sizes = graph.as_one(), [edges.num_edges for edges in graph.edge_sets.values()]
+    nodes = {
+        "nodes": np.zeros((one.num_nodes, shape.num_features), np.float32),
+        "labels": np.arange(one.num_nodes) % shape.num_classes,
+        "train_mask": np.ones(one.num_nodes, bool),
+    }
+    edges = {
+        "senders": one.senders,
+        "receivers": one.receivers,
+        "edge_type": np.repeat(np.arange(len(sizes)), sizes),
+    }
+    return jg.TypedGraph({"node": nodes}, {("node", "to", "node"): edges})
+
+
 @dataclasses.dataclass(frozen=True)
 class _Line:
     """Positions of one end of a relation, each as long on a line as its share of the edges.

@@ -18,28 +18,12 @@ from flax import nnx
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, report
-from benchmarks.generated import OGBN_MAG, generate_typed
+from benchmarks.generated import OGBN_MAG, generate_typed, in_one_set
 from jaxgraph.layout.typed_tables import tabulate_typed
 from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.planner import find_target
 
 WIDTH, LAYERS = 256, 3
-
-
-def with_types(graph: jg.TypedGraph, num_features: int, num_classes: int) -> jg.TypedGraph:
-    """The same nodes in one set, and the same edges with a type for each of their sets."""
-    one, sizes = graph.as_one(), [edges.num_edges for edges in graph.edge_sets.values()]
-    nodes = {
-        "nodes": np.zeros((one.num_nodes, num_features), np.float32),
-        "labels": np.arange(one.num_nodes) % num_classes,
-        "train_mask": np.ones(one.num_nodes, bool),
-    }
-    edges = {
-        "senders": one.senders,
-        "receivers": one.receivers,
-        "edge_type": np.repeat(np.arange(len(sizes)), sizes),
-    }
-    return jg.TypedGraph({"node": nodes}, {("node", "to", "node"): edges})
 
 
 def measure(name: str, scale: float) -> Iterator[dict[str, Any]]:
@@ -50,7 +34,7 @@ def measure(name: str, scale: float) -> Iterator[dict[str, Any]]:
     cut = jg.partition.partition(graph, target.devices)
     assignment = np.concatenate([cut[each].assignment for each in graph.node_sets])
     parts = {"node": jg.partition.Partition(assignment, target.devices)}
-    graph = with_types(graph, shape.num_features, shape.num_classes)
+    graph = in_one_set(graph, shape)
     for mode in ("sar", "domain"):
         manifest = tabulate_typed(graph, parts, mode).manifest
         assert manifest.counts is not None

@@ -157,32 +157,6 @@ def small() -> TypedData:
     )
 
 
-def like_mag(scale: int) -> TypedData:
-    """ogbn-mag's sets as one, its four relations and their inverses, with 1 / scale of the nodes.
-
-    The ends of edges have power laws of degrees, with exponent 3; features and labels are noise.
-    """
-    papers, authors, institutions, fields = range(4)
-    sizes = np.array([736_389, 1_134_649, 8_740, 59_965]) // scale
-    generator, first, edges = np.random.default_rng(0), np.cumsum(sizes) - sizes, []
-    for pair, count in (
-        ((authors, institutions), 1_043_998),
-        ((authors, papers), 7_145_660),
-        ((papers, papers), 5_416_271),
-        ((papers, fields), 7_505_078),
-    ):
-        draws = generator.random((2, count // scale)) ** 2
-        ends = [(first[i] + sizes[i] * x).astype(int) for i, x in zip(pair, draws, strict=True)]
-        types = np.full_like(ends[0], len(edges))
-        edges += [np.stack([*ends, types]), np.stack([*ends[::-1], types + 1])]
-    place = generator.permutation(int(sizes.sum()))
-    joined = np.concatenate(edges, axis=1)
-    joined[:2] = place[joined[:2]]
-    labels = generator.integers(0, 349, len(place)).astype(np.int32)
-    is_paper = np.argsort(place) < sizes[papers]
-    return typed_data(joined, node_features(len(place), 128), labels, is_paper)
-
-
 def of_equal_pairs(num_types: int) -> TypedData:
     """FB15k-237's nodes and edges, and 8 types at each node, whatever the number of types."""
     generator, nodes, each = np.random.default_rng(0), 14_541, 8

@@ -91,8 +91,8 @@ def _print_report(report: datasets.ReadReport) -> None:
 def graph_summary(facts: GraphFacts | TypedFacts) -> dict[str, Any]:
     """The name of a graph, and its counts: nodes, edges, features, classes, nodes of each mask."""
     if isinstance(facts, TypedFacts):
-        sets = {**facts.node_sets, **facts.edge_sets}
-        counts = {name: each.num_edges or each.num_nodes for name, each in sets.items()}
-        return {"name": facts.name, "nodes": facts.num_nodes, "edges": facts.num_edges, **counts}
+        totals = {"name": facts.name, "nodes": facts.num_nodes, "edges": facts.num_edges}
+        nodes = {name: each.num_nodes for name, each in facts.node_sets.items()}
+        return totals | nodes | {name: each.num_edges for name, each in facts.edge_sets.items()}
     counts = {name: getattr(facts, f"num_{name}") for name in ("nodes", "edges", "features")}
     return {"name": facts.name, **counts, "classes": facts.num_classes, **facts.splits}

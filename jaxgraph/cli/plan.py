@@ -116,16 +116,15 @@ def _source(
     if options.dataset is None:
         from jaxgraph.planner import GraphCounts, TypedCounts
 
-        counts = options.named(*_COUNTS)
-        if options.num_edge_types is not None:
-            of_edges = options.named("num_edge_types") | {"num_edges": counts.pop("num_edges")}
-            schema = TypedCounts({"node": counts}, {("node", "edge", "node"): of_edges})
-            return schema, facts_of_typed(schema.drawn()).of_one()
-        source = GraphCounts(**counts, halo_share=options.halo_share)
+        counts, types = options.named(*_COUNTS), options.num_edge_types
         # Any mean of the degrees gives the same shapes.
         rest: dict[str, Any] = {"multilabel": False, "edge_features": 0, "mean_log_degree": 1.0}
-        rest |= {"splits": {}, "train_class_counts": None}
-        return source, GraphFacts(name="", **counts, **rest)
+        rest |= {"splits": {}, "train_class_counts": None, "num_edge_types": types or 0}
+        facts = GraphFacts(name="", **counts, **rest)
+        if types is None:
+            return GraphCounts(**counts, halo_share=options.halo_share), facts
+        of_edges = {"num_edges": counts.pop("num_edges"), "num_edge_types": types}
+        return TypedCounts({"node": counts}, {("node", "edge", "node"): of_edges}), facts
     graph = load_typed(options)
     facts = facts_of_typed(graph).of_one() if isinstance(graph, TypedGraph) else facts_of(graph)
     if "train" not in facts.splits:

@@ -38,8 +38,7 @@ def from_hetero(data: Any, *, name: str = "graph", target: str | None = None) ->
 
     The other fields of a set have their names here, as ``labels``, ``val_mask`` and ``edge_type``.
     Every entry of another name has a row for each node or edge, and is in ``node_data`` or
-    ``edge_data``. Only what is about the whole graph, in ``_global_store`` or ``context``, is left
-    out.
+    ``edge_data``. ``_global_store`` and ``context``, which are about the whole graph, are left out.
 
     Args:
         data: the object or the dict, of arrays or of tensors in the memory of the host.

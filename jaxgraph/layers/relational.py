@@ -145,8 +145,9 @@ def _backward(reduce: str, residuals: Any, gradient: jax.Array) -> tuple[None, A
     assert pairs.back is not None
     into = pairs.back.into
     if reduce == "mean":
-        weight = 1 / jnp.maximum(into.edge_data["edges_of_pair"].astype(x.dtype), 1)
-        given = into.edge_weight
+        # 16 bits hold no count above 256.
+        counts = pairs.back.edges_of_pair.astype(accumulation_dtype(x.dtype))
+        weight, given = 1 / jnp.maximum(counts, 1), into.edge_weight
         into = into.with_arrays(edge_weight=weight if given is None else weight * given)
     receive = NeighborReduction("sum").receive
     summed = forward_of(lambda gradient: receive(into, gradient, gradient), gradient)

@@ -108,7 +108,7 @@ class Exchange:
 
     def propagate_all(self, calls: Any) -> list[Pytree]:
         """Reduces the messages of several relations of this exchange."""
-        return [call.run() for call in calls]
+        return [self.propagate(call) for call in calls]
 
     def halo_route(self) -> Route:
         """The route of `send`: a part sends the rows that the part ahead aggregates."""

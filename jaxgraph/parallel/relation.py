@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.layout.typed_pairs import EDGES_OF_PAIR
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
@@ -74,7 +75,10 @@ def propagate_all(calls: Sequence[Call]) -> list[Pytree]:
     )
     if alone or len(calls) == 1:
         return [call.run() for call in calls]
-    return exchange.propagate_all(calls)
+    own = [call.relation.with_own_bits(call.reducer) for call in calls]
+    return exchange.propagate_all(
+        [dataclasses.replace(call, reducer=x) for call, x in zip(calls, own, strict=True)]
+    )
 
 
 @pytree
@@ -101,6 +105,11 @@ class Pairs:
     def type_of_block(self) -> jax.Array:
         """int32 [blocks], the type of the pairs of each block."""
         return self.types[:: self.block]
+
+    @property
+    def edges_of_pair(self) -> jax.Array:
+        """float [slots], of edges turned round: the edges of the pair that each had before."""
+        return self.into.edge_data[EDGES_OF_PAIR]
 
 
 @pytree
@@ -237,11 +246,15 @@ class Relation:
         if self.kept_edges is not None:
             kept = sum_of_kept(self.kept_edges, message, reducer, inputs, self_loops=self_loops)
             return self.with_arrays(kept_edges=None).propagate(*kept)
-        if isinstance(reducer, Softmax):
-            reducer = reducer.of_set(self.arrays.set_number)
         # Nodes of other tables lack no self-loop.
         loops = self_loops and self.arrays.receivers_first
+        reducer = self.with_own_bits(reducer)
         return self.exchange.propagate(Call(self, message, reducer, inputs, loops))
+
+    def with_own_bits(self, reducer: Reducer) -> Reducer:
+        """The reducer, which drops by the random bits of this set of edges."""
+        is_random = isinstance(reducer, Softmax)
+        return reducer.of_set(self.arrays.set_number) if is_random else reducer
 
     def pull_sum(
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted

@@ -10,6 +10,7 @@ import jax
 
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.typed_manifest import Ends, Paired, TypedManifest
+from jaxgraph.layout.typed_pairs import TYPES
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
@@ -202,7 +203,7 @@ class Shard:
         return dataclasses.replace(found, pairs=self._pairs(paired))
 
     def _pairs(self, paired: Paired) -> Pairs:
-        types = self.tables[paired.table].node_data["type_of_pair"]
+        types = self.tables[paired.table].node_data[TYPES]
         into, out_of = map(self._relation, (paired.into, paired.out_of))
         back = None if paired.back is None else self._pairs(paired.back)
         return Pairs(into, out_of, types, back, paired.block, paired.num_types)

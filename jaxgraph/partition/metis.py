@@ -49,20 +49,22 @@ def metis_assignment(
     balance: str = "nodes",
     objective: str = "cut",
     timeout_seconds: float | None = None,
+    adjacency: Adjacency | None = None,
 ) -> np.ndarray:
     """Partitions the undirected graph by METIS and repairs the balance; no part is empty.
 
     The largest part holds at most 1.03 times the mean of the balanced weight, where nodes are small
     enough for that (rounded up to whole nodes); with "edges" and "labels" also at most 1.10 times
     the mean number of nodes, where the graph allows both. The same arguments give the same
-    partition.
+    partition. The adjacency of the graph is made where it is not given.
     """
     combined, wanted = _weights(graph, balance)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
     if num_parts == graph.num_nodes:
         return np.arange(num_parts, dtype=np.int32)
-    adjacency = undirected_adjacency(graph.senders, graph.receivers, graph.num_nodes)
+    if adjacency is None:
+        adjacency = undirected_adjacency(graph.senders, graph.receivers, graph.num_nodes)
     settings = {
         "num_parts": num_parts,
         "seed": _seed_of_metis(seed),

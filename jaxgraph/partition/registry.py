@@ -95,7 +95,7 @@ def partition(
         method: "metis"; "hash", by node id alone; "random", shuffled parts of equal size;
             "equal-vertices" or "equal-edges", contiguous ranges; "cost", ranges of `order` whose
             slowest part costs least. Only "hash" may leave a part empty, where parts have few
-            nodes. Of a ``TypedGraph`` "metis", "hash" or "random".
+            nodes. A ``TypedGraph`` takes "metis", "hash" or "random".
         seed: from 0 to 2**32 - 1; the same arguments give the same partition.
         balance: what METIS balances: "nodes", "edges" (counted at the receiver's part) or "labels"
             (nodes of the training mask). The other methods are named after their balance.

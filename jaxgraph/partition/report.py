@@ -45,8 +45,8 @@ class PartitionReport:
             over halo_total.
         predicted_cost: float64 [P], the cost of each part by the given node_cost, or None.
         cost_balance: max / mean of predicted_cost, or None.
-        set_balance: max / mean of the nodes of each set, and of the edges of each set, by the name
-            of the set or of its relation, or None where there is one of each.
+        set_balance: of a ``TypedGraph``: max / mean of the nodes of each set, and of the edges of
+            each set, by the name of the set or of its relation; else None.
     """
 
     method: str
@@ -87,15 +87,19 @@ def report(
     Args:
         graph: the graph; the nodes and edges of all sets of a ``TypedGraph`` are counted together.
         partition: a partition of its nodes; of a ``TypedGraph`` one for each set, by name.
-        node_cost: a cost of nodes, as for ``jaxgraph.partition.partition``, or None.
+        node_cost: a cost of nodes, as for ``jaxgraph.partition.partition``, or None; not for a
+            ``TypedGraph``.
 
     Returns:
         The report. A ratio whose mean or total is zero is 1.
 
     Raises:
-        ValueError: the partition or the cost has another number of nodes than the graph.
+        ValueError: the partition or the cost has another number of nodes than the graph, or there
+            is a cost for a ``TypedGraph``.
     """
     if isinstance(graph, TypedGraph):
+        if node_cost is not None:
+            raise ValueError("node_cost: not for a TypedGraph; leave it out.")
         return _report_of_sets(graph, partition)
     check_graph(graph, "report(graph, partition)")
     if not isinstance(partition, Partition):

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import sparse
 
-from jaxgraph.graph import Graph
-from jaxgraph.partition.adjacency import undirected_adjacency
+from jaxgraph.partition.adjacency import Adjacency, undirected_adjacency
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.hashing import hash_assignment, random_assignment
 from jaxgraph.partition.locality import locality_rank
@@ -52,8 +51,9 @@ def cut_sets(
     union, sets = graph.as_one(), graph.node_sets
     ends = np.cumsum([nodes.num_nodes for nodes in sets.values()])[:-1]
     if method == "metis":
-        found = metis_assignment(union, num_parts, seed=seed)
-        found = np.split(_balanced(found, union, graph, num_parts, follow), ends)
+        adjacency = undirected_adjacency(union.senders, union.receivers, union.num_nodes)
+        found = metis_assignment(union, num_parts, seed=seed, adjacency=adjacency)
+        found = np.split(_balanced(found, adjacency, graph, num_parts, follow), ends)
     else:
         found = [_BY_ID[method](nodes.num_nodes, num_parts, seed) for nodes in sets.values()]
     parts = dict(zip(sets, found, strict=True))
@@ -71,7 +71,7 @@ def cut_sets(
 
 def _balanced(
     assignment: np.ndarray,
-    union: Graph,
+    adjacency: Adjacency,
     graph: TypedGraph,
     num_parts: int,
     follow: Mapping[str, str],
@@ -81,13 +81,12 @@ def _balanced(
     first = np.cumsum([0, *(nodes.num_nodes for nodes in graph.node_sets.values())])
     rows = {name: slice(*first[i : i + 2]) for i, name in enumerate(graph.node_sets)}
     entered = [ends for ends in graph.edge_sets if ends[2] in led]
-    weights = np.zeros((len(led) + len(entered), union.num_nodes), np.int64)
+    weights = np.zeros((len(led) + len(entered), adjacency.num_nodes), np.int64)
     for weight, name in zip(weights[: len(led)], led, strict=True):
         weight[rows[name]] = 1
     for weight, ends in zip(weights[len(led) :], entered, strict=True):
         count = graph.node_sets[ends[2]].num_nodes
         weight[rows[ends[2]]] = np.bincount(graph.edge_sets[ends].receivers, minlength=count)
-    adjacency = undirected_adjacency(union.senders, union.receivers, union.num_nodes)
     for of_nodes, of_edges in _TOLERANCES:
         wanted = [of_nodes] * len(led) + [of_edges] * len(entered)
         limits = [

@@ -8,7 +8,8 @@ import pytest
 from jaxgraph.cli.graphs import graph_summary, load_graph
 from jaxgraph.cli.options import GraphOptions
 from jaxgraph.datasets import load_gnn_benchmark
-from jaxgraph.graph_facts import facts_of
+from jaxgraph.graph_facts import facts_of, facts_of_typed
+from jaxgraph.typed_graph import TypedGraph
 from tests.datasets.test_gnn_benchmark import pickled_layout
 
 
@@ -96,3 +97,16 @@ def test_edge_data_is_dropped_on_demand(tmp_path: Path, capsys: pytest.CaptureFi
     assert load_graph(plain).edge_weight is not None and capsys.readouterr().err == ""
     assert load_graph(replace(plain, ignore_edge_data=True)).edge_weight is None
     assert "ignoring edge_weight of its edges" in capsys.readouterr().err
+
+
+def test_the_summary_of_several_sets_counts_each_of_them() -> None:
+    nothing = {"senders": [], "receivers": []}
+    graph = TypedGraph({"a": {"num_nodes": 2}, "b": {"num_nodes": 3}}, {("a", "to", "b"): nothing})
+    assert graph_summary(facts_of_typed(graph)) == {
+        "name": "graph",
+        "nodes": 5,
+        "edges": 0,
+        "a": 2,
+        "b": 3,
+        "to": 0,
+    }

@@ -90,7 +90,7 @@ def test_an_object_gives_its_dict() -> None:
 
 
 class Tensor:
-    """What NumPy refuses, as tensors that need a gradient or are on a device."""
+    """A tensor that NumPy refuses: it needs a gradient, or is on a device."""
 
     dtype = "float32"
 

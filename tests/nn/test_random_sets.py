@@ -10,9 +10,11 @@ import pytest
 from flax import nnx
 
 from jaxgraph.layers import dropout_edge, gat_conv
+from jaxgraph.layers.attention import gat_stages
 from jaxgraph.nn import GCNConv, HeteroConv, SAGEConv, dropout
 from jaxgraph.ops.core.randomness import edge_keep_mask, of_set
 from jaxgraph.parallel import gather_rows, keep_edges, make_mesh, propagate, shard, spmd
+from jaxgraph.parallel.conv_stages import run_together
 from jaxgraph.typed_graph import TypedGraph
 from tests.layers.neighborhood_cases import CASES
 from tests.parallel.typed_shards import scattered
@@ -64,6 +66,21 @@ def test_sets_with_equal_ids_have_bits_of_their_own(mode: str) -> None:
         # Of two draws of their own, half are alike.
         assert np.mean(alone[one] != alone[other]) > 0.4
     assert np.any(alone["item kept reads"] != alone["item kept likes"])
+
+
+def test_sets_that_are_folded_together_keep_their_bits() -> None:
+    def differences(shard: Any) -> dict[str, jax.Array]:
+        x, params = (shard.tables["user"].nodes, shard.tables["item"].nodes), CASES["gat"].params
+        options = {"dropout": RATE, "key": KEY, "add_self_loops": False}
+        stages = gat_stages(params, **options)
+        found = run_together([(stages, params, each, x) for each in shard.relations.values()])
+        alone = [gat_conv(params, each, x, **options) for each in shard.relations.values()]
+        pairs = zip(NAMES, found, alone, strict=True)
+        return {f"item {name}": together - one for name, together, one in pairs}
+
+    for parts in (1, 3):
+        for difference in run(differences, parts).values():
+            np.testing.assert_allclose(difference, 0, atol=1e-5)
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -146,3 +146,5 @@ def test_a_report_asks_for_a_partition_of_each_set() -> None:
         report(typed_graph(), part)
     with pytest.raises(ValueError, match="a Partition for each set of nodes"):
         report(typed_graph(), {"paper": part})
+    with pytest.raises(ValueError, match="node_cost: not for a TypedGraph"):
+        report(typed_graph(), partition(typed_graph(), 2), np.ones(1540))
