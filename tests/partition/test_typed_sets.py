@@ -1,12 +1,12 @@
 """Partitions of graphs of several sets: one cut of all of them, each of them balanced."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from jaxgraph import Graph, TypedGraph
-from jaxgraph.datasets.files import data_folder
 from jaxgraph.datasets.triples import load_aifb
 from jaxgraph.partition import Partition, partition, report
 
@@ -60,10 +60,8 @@ def test_every_set_is_balanced_and_few_rows_are_sent(num_parts: int, apart: bool
     assert quality.halo_total <= 1.5 * of_one_weight.halo_total
 
 
-def test_real_triples() -> None:
-    if not (data_folder(None) / "aifb").exists():
-        pytest.skip("JAXGRAPH_DATA has no aifb")
-    graph = load_aifb(data_folder(None))
+def test_real_triples(data_dir: Path) -> None:
+    graph = load_aifb(data_dir)
     quality = report(graph, partition(graph, 8))
     assert quality.set_balance is not None
     assert quality.set_balance["entity"] <= 1.1 and quality.set_balance["related"] <= 1.2
