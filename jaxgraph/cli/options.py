@@ -27,7 +27,7 @@ STEP_TIMEOUT = (
     "the run; compilation does not count."
 )
 # The library's own lists are in modules that import jax.
-_NORMS = ("none", "batch", "layer")
+_NORMS = ("none", "batch", "layer", "restricted-batch")
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 _LARGEST_PORT = 65_535
 
@@ -97,7 +97,7 @@ class PartsOptions(GraphOptions):
 
 
 SETTLED = {each.name for each in fields(PartsOptions)} - {"seed", "mode", "traceback"}
-SETTLED |= {"parts", "partitioner", "repartition"}
+SETTLED |= {"message_flow", "parts", "partitioner", "repartition"}
 """Options that choose or change a graph: a folder of parts holds one already."""
 
 
@@ -162,6 +162,7 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
     )
     folder: Path | None = of_device("Mode stream: folder where parts wait; else in memory.")
     prefetch: bool = of_device("Fetch the next part while aggregating.", False)
+    message_flow: bool = of_device("Compute in each layer only what the loss needs.", False)
     memory_limit: str | None = of_device(
         "Memory of one device, as 16GB: by it are chosen what layers keep, recompute and offload, "
         "and in mode stream the number of parts."

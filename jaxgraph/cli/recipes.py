@@ -38,7 +38,7 @@ class Recipe:
         layers: Number of layers.
         heads: Attention heads, or None where the model has none.
         dropout: Dropout rate.
-        norm: "none", "batch" or "layer".
+        norm: "none", "batch", "layer" or "restricted-batch".
         lr: Step size of Adam.
         weight_decay: Factor of the parameters that is added to their gradient.
         epochs: Passes over the graph, at most.

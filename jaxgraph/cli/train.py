@@ -78,8 +78,10 @@ class _Run:
         how["node_dtype"] = self.options.dtype if self.facts.num_features else None
         if isinstance(self.source, PartFolder):
             return parallel.place(self.source, mesh, **how)
-        of_p3 = self.options.named("rest", "topology", "chunks")
-        return parallel.shard(*self.source, mesh, **how, **of_p3)
+        how |= self.options.named("rest", "topology", "chunks")
+        if self.options.message_flow:
+            how["message_flow"] = self.settings.layers
+        return parallel.shard(*self.source, mesh, **how)
 
     def arrays(self) -> dict[str, Any]:
         """The data that is equal in all processes, by name: arrays, or checksums of their files."""

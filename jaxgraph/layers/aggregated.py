@@ -74,6 +74,11 @@ class AggregatedFeatures(FeatureKind):
         """float [rows, features], the aggregation of x."""
         return self.aggregate[..., -self.values.columns :]
 
+    def first_rows(self, count: int) -> AggregatedFeatures:
+        """The first rows of both."""
+        features = self.values.first_rows(count)
+        return dataclasses.replace(self, features=features, aggregate=self.aggregate[:count])
+
     def astype(self, dtype: Any) -> AggregatedFeatures:
         """Features and aggregate in another type."""
         features = self.values.astype(dtype)

@@ -130,7 +130,8 @@ def _attend(
         shard, saved = given
         params, waiting = late
         rows = stages.map(params, shard, x.function(shard, *saved, *waiting))
-        return stages.inputs(params, rows.sent, rows.received, ())
+        received = jax.tree.map(neighborhood.own_rows, rows.received)
+        return stages.inputs(params, rows.sent, received, ())
 
     y = aggregate_derived(
         neighborhood,

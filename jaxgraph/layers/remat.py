@@ -116,25 +116,25 @@ class RematPolicy:
         return lambda x: checkpoint_name(activation(x), ACTIVATED)
 
     def input(
-        self, shard: Shard, x: Features, make: Callable[..., Features], arguments: tuple[Any, ...]
+        self, step: Any, x: Features, make: Callable[..., Features], arguments: tuple[Any, ...]
     ) -> Features | DerivedFeatures:
         """Returns x in the form that the convolution takes.
 
         Args:
-          shard: the shard, under `spmd`.
-          x: `make(shard, *arguments)`, the input of the convolution.
+          step: the neighbourhood of the convolution, under `spmd`.
+          x: `make(step.senders, *arguments)`, the input of the convolution.
           make: elementwise steps on arguments that have a row per node; closes over constants.
           arguments: pytrees of arrays.
 
         Returns:
           x, or `DerivedFeatures` for a convolution that recomputes x or its products.
         """
-        if not self.recompute or not isinstance(x, jax.Array) or not shard.exchange.reads_own_rows:
+        if not self.recompute or not isinstance(x, jax.Array) or not step.exchange.reads_own_rows:
             return x
         keeps_products = MAPPED not in self.recompute
         if INPUT in self.recompute:
-            return DerivedFeatures(shard, arguments, make, keeps_products)
-        return DerivedFeatures(shard, (x,), _as_it_is, keeps_products, waits=False)
+            return DerivedFeatures(step.senders, arguments, make, keeps_products)
+        return DerivedFeatures(step.senders, (x,), _as_it_is, keeps_products, waits=False)
 
     def _materializes(self, name: str) -> bool:
         # XLA's CPU compiler would save the operands of a cheap tensor in its place.

@@ -20,12 +20,14 @@ _EDGES_AT_A_TIME = 1 << 20
 class LocalOrder:
     """Rows of the nodes inside their parts: nodes with an edge to another part first, then by rank.
 
+    Where nodes have levels, those of lower levels come before these.
+
     Attributes:
       part: unsigned [nodes], the part of each node.
       row: int32 [nodes], its row there.
       nodes: int [nodes], the nodes by (part, row).
       part_ptr: int64 [parts + 1], where each part starts in `nodes`.
-      boundary: int64 [parts], nodes of each part that have an edge to another part.
+      boundary: int64 [parts], the leading rows of each part, with all that have an edge to another.
       edges: int [edges], the edges by (part of the receiver, edge).
       edge_ptr: int64 [parts + 1], where each part starts in `edges`.
     """
@@ -46,6 +48,16 @@ class LocalOrder:
     def nodes_of(self, part: int) -> np.ndarray:
         """The nodes of a part by row, int [nodes of the part]."""
         return self.nodes[self.part_ptr[part] : self.part_ptr[part + 1]]
+
+    def leading(self, chosen: np.ndarray) -> LocalOrder:
+        """The order of the chosen nodes, bool [nodes], which are the first rows of their parts."""
+        counts = np.bincount(self.part[chosen], minlength=self.num_parts)
+        return dataclasses.replace(
+            self,
+            nodes=self.nodes[chosen[self.nodes]],
+            part_ptr=np.append(0, np.cumsum(counts)),
+            boundary=np.minimum(self.boundary, counts),
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,10 +97,13 @@ def order_of_nodes(
     edges: np.ndarray,
     edge_counts: np.ndarray,
     rank: np.ndarray | None = None,
+    level: np.ndarray | None = None,
 ) -> LocalOrder:
     """Orders nodes by the part that owns them, where the edges are ordered already."""
     parts, num_nodes = len(edge_counts), len(part)
-    key = part.astype(smallest_unsigned(2 * parts - 1)) * 2 + ~on_boundary
+    levels = 1 if level is None else int(level.max(initial=0)) + 1
+    key = part.astype(smallest_unsigned(2 * levels * parts - 1))
+    key = (key if level is None else key * levels + level.astype(key.dtype)) * 2 + ~on_boundary
     if rank is None:
         nodes = np.argsort(key, kind="stable")
     else:
@@ -99,12 +114,14 @@ def order_of_nodes(
     row = np.empty(num_nodes, np.int32)
     for own in np.split(nodes, part_ptr[1:-1]):
         row[own] = np.arange(len(own), dtype=np.int32)
+    boundary = np.zeros(parts, np.int64)
+    np.maximum.at(boundary, part[on_boundary], row[on_boundary].astype(np.int64) + 1)
     return LocalOrder(
         part=part,
         row=row,
         nodes=nodes,
         part_ptr=part_ptr,
-        boundary=np.bincount(part[on_boundary], minlength=parts),
+        boundary=boundary,
         edges=edges,
         edge_ptr=np.append(0, np.cumsum(edge_counts)),
     )

@@ -154,6 +154,19 @@ class SenderTable:
 
 
 @dataclasses.dataclass(frozen=True)
+class Flow:
+    """The relations of the layers of a model that computes what a loss needs alone.
+
+    Attributes:
+      relations: their names, the first layer's first.
+      splits: the splits whose nodes have a loss.
+    """
+
+    relations: tuple[str, ...]
+    splits: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
     """The exchange schedule, the padded shape of every array of a part, and counts.
 
@@ -324,6 +337,11 @@ class Manifest:
     def members(self) -> Mapping[str, Manifest]:
         """The manifest itself, whose arrays have no prefix; see `TypedManifest`."""
         return {"": self}
+
+    @property
+    def flow(self) -> Flow | None:
+        """None: layers compute all nodes; see `TypedManifest`."""
+        return None
 
     def each(self, change: Callable[[Manifest], Manifest]) -> Manifest:
         """The manifest, changed; see `TypedManifest`."""

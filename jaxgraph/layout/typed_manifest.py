@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
-from jaxgraph.layout.manifest import ColumnSchedule, Counts, Manifest, Shapes
+from jaxgraph.layout.manifest import ColumnSchedule, Counts, Flow, Manifest, Shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +69,7 @@ class TypedManifest:
       ends: what each relation reads.
       paired: the pairs of each relation that has edge types.
       target: the table that a shard stands for; None: none.
+      flow: the relations of layers that compute what a loss needs alone; None: there are none.
     """
 
     tables: tuple[tuple[str, Manifest], ...]
@@ -76,6 +77,7 @@ class TypedManifest:
     ends: tuple[tuple[str, Ends], ...]
     paired: tuple[tuple[str, Paired], ...] = ()
     target: str | None = None
+    flow: Flow | None = None
 
     def __repr__(self) -> str:
         tables, relations = ([name for name, _ in x] for x in (self.tables, self.relations))
@@ -145,10 +147,12 @@ class TypedManifest:
 
     @property
     def derived(self) -> frozenset[str]:
-        """The tables and relations of pairs, which the user did not give."""
+        """The tables and relations of pairs and of layers, which the user did not give."""
         found = [each for _, each in self.paired]
         found += [each.back for each in found if each.back is not None]
-        return frozenset(x for each in found for x in (each.table, each.into, each.out_of))
+        of_layers = () if self.flow is None else self.flow.relations
+        of_pairs = (x for each in found for x in (each.table, each.into, each.out_of))
+        return frozenset((*of_pairs, *of_layers))
 
     @property
     def shapes(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:

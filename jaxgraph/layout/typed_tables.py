@@ -18,6 +18,7 @@ from jaxgraph.layout.extents import Extents, count_edges, kinds_of
 from jaxgraph.layout.halo import pair_counts
 from jaxgraph.layout.local_order import LocalOrder, SharedHalos, order_of_nodes
 from jaxgraph.layout.manifest import SENDERS, Arrays, Counts, Manifest
+from jaxgraph.layout.message_flow import FlowPlan
 from jaxgraph.layout.node_tables import Degrees, edge_arrays, node_arrays
 from jaxgraph.layout.part_edges import PartEdges, ordered_edges
 from jaxgraph.layout.part_tables import part_arrays
@@ -110,9 +111,15 @@ class TypedTables:
 
 
 def tabulate_typed(
-    graph: TypedGraph, partitions: Mapping[str, Partition], mode: str
+    graph: TypedGraph,
+    partitions: Mapping[str, Partition],
+    mode: str,
+    plan: FlowPlan | None = None,
 ) -> TypedTables:
-    """Orders the edges of every part and finds the shapes that all parts share."""
+    """Orders the edges of every part and finds the shapes that all parts share.
+
+    A graph with a plan of message flow has one set of nodes, and one of edges.
+    """
     found = with_pairs(graph, partitions)
     names, graph, partitions = graph.relation_names(), found.graph, found.partitions
     parts = {name: each.assignment for name, each in partitions.items()}
@@ -125,6 +132,7 @@ def tabulate_typed(
             np.zeros(0, np.int32),
             np.zeros(num_parts, np.int64),
             partitions[name].rank,
+            None if plan is None else plan.hops,
         )
         for name in graph.node_sets
     }
@@ -145,6 +153,12 @@ def tabulate_typed(
         for name, (sender, _, receiver) in graph.relation_names().items()
     }
     relations = _relations(graph, ends, orders, mode)
+    if plan is not None:
+        ((name, own),) = ends.items()
+        edges = graph.edge_sets[names[name]]
+        for layer, of_layer in enumerate(plan.flow.relations):
+            ends[of_layer] = dataclasses.replace(own, exchange=of_layer)
+            relations[of_layer] = _of_layer(plan, layer, edges, orders[own.senders], mode)
     members |= {f"tables/{name}/": each for name, each in tables.items()}
     members |= {f"relations/{name}/": each for name, each in relations.items()}
     manifest = TypedManifest(
@@ -153,8 +167,21 @@ def tabulate_typed(
         tuple(ends.items()),
         tuple(found.paired.items()),
         graph.target,
+        None if plan is None else plan.flow,
     )
     return TypedTables(manifest, members)
+
+
+def _of_layer(
+    plan: FlowPlan, layer: int, edges: EdgeSet, order: LocalOrder, mode: str
+) -> RelationParts:
+    """The relation of a layer, from the first rows of a table to the first of these."""
+    of_layer, most = plan.edges_of(layer, edges), plan.most_hops(layer)
+    orders = {"senders": order.leading(plan.hops <= most + 1)}
+    orders["receivers"] = order.leading(plan.hops <= most)
+    ends = {"layer": Ends("senders", "receivers", "layer")}
+    # The degrees are those of the whole graph, which the relation of all edges has.
+    return _relations_of({"layer": of_layer}, ends, orders, mode, has_degrees=False)["layer"]
 
 
 def _on_boundary(graph: TypedGraph, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -207,6 +234,8 @@ def _relations_of(
     ends: Mapping[str, Ends],
     orders: Mapping[str, LocalOrder],
     mode: str,
+    *,
+    has_degrees: bool = True,
 ) -> dict[str, RelationParts]:
     """The relations of an exchange."""
     first = next(iter(sets))
@@ -229,12 +258,14 @@ def _relations_of(
         of_all = _with_edges(orders[table], receivers)
         rows = _incoming(senders, receivers, of_all, of_senders, mode)
         shared = SharedHalos(of_senders, [edges.by_sender for edges in rows])
-    return {
-        name: _relation(
-            edges, of_receivers[name], incoming[name], shared, mode, is_first=name == first
-        )
-        for name, edges in sets.items()
-    }
+    found = {}
+    for name, edges in sets.items():
+        order, degrees = of_receivers[name], {}
+        if has_degrees:
+            degrees = _degrees(edges, order, order if shared is None else shared.order)
+        of_edges = edges, order, incoming[name], degrees, shared
+        found[name] = _relation(*of_edges, mode, is_first=name == first)
+    return found
 
 
 def _with_edges(order: LocalOrder, receivers: np.ndarray) -> LocalOrder:
@@ -270,12 +301,12 @@ def _relation(
     edges: EdgeSet,
     order: LocalOrder,
     incoming: tuple[PartEdges, ...],
+    degrees: Mapping[str, np.ndarray],
     shared: SharedHalos | None,
     mode: str,
     *,
     is_first: bool,
 ) -> RelationParts:
-    degrees = _degrees(edges, order, order if shared is None else shared.order)
     data = _degrees_of(degrees, _NOTHING, _NOTHING) | edge_arrays(edges, _NOTHING)
     extents = count_edges(
         mode,

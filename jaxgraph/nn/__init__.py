@@ -23,7 +23,7 @@ from jaxgraph.nn.models import (
     GraphSAGE,
     StackedModel,
 )
-from jaxgraph.nn.normalization import BatchNorm, LayerNorm
+from jaxgraph.nn.normalization import BatchNorm, LayerNorm, RestrictedBatchNorm
 from jaxgraph.nn.pna import PNA, PNAConv
 from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
 from jaxgraph.nn.stack import Stack
@@ -57,6 +57,7 @@ __all__ = [
     "NodeEmbedding",
     "PNAConv",
     "RGCNConv",
+    "RestrictedBatchNorm",
     "SAGEConv",
     "Stack",
     "StackedModel",

@@ -15,14 +15,18 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.kinds import kind_of
 from jaxgraph.nn.linear import Linear
-from jaxgraph.nn.normalization import BatchNorm, LayerNorm
+from jaxgraph.nn.normalization import BatchNorm, LayerNorm, RestrictedBatchNorm
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.feature_protocol import Features, plain_features, plain_of
 
-NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
+NORMS = MappingProxyType(
+    {"batch": BatchNorm, "layer": LayerNorm, "restricted-batch": RestrictedBatchNorm}
+)
 """The norms that may follow a convolution, by their name in models."""
 
+BATCH_NORMS = tuple(name for name, kind in NORMS.items() if issubclass(kind, BatchNorm))
+"""Those that cancel a bias before them."""
 Norm = BatchNorm | LayerNorm
 Elementwise = Callable[[Any], Any]
 
@@ -39,7 +43,7 @@ class Layer(nnx.Module):
     Args:
       convolution: see `jaxgraph.nn.protocol.Convolution`.
       in_features, out_features: sizes of the convolution.
-      norm: "batch", "layer" or None.
+      norm: "batch", "layer", "restricted-batch" or None.
       residual: whether the input is added to the output, through a linear map where their widths
         differ.
       dtype: type to compute in; None: that of x.

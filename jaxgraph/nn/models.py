@@ -31,7 +31,7 @@ from jaxgraph.nn.convolutions import (
     RGCNConv,
     SAGEConv,
 )
-from jaxgraph.nn.layer import joined_width
+from jaxgraph.nn.layer import BATCH_NORMS, joined_width
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.module import SizedModule
 from jaxgraph.nn.protocol import Convolution
@@ -52,7 +52,7 @@ class StackedModel(Stack):
       in_features, hidden_features, out_features: widths of input, layers between and output.
       num_layers: number of convolutions.
       dropout: probability of dropping an input feature of a layer in training.
-      norm: "batch", "layer" or None, after every convolution but the last.
+      norm: "batch", "layer", "restricted-batch" or None, after every convolution but the last.
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
@@ -124,7 +124,7 @@ class StackedModel(Stack):
                 is_last=index == last,
                 # A batch norm cancels a bias. The gradient of the bias is rounding error, which
                 # Adam turns into steps that depend on the number of devices.
-                use_bias=index == last or self.norm != "batch",
+                use_bias=index == last or self.norm not in BATCH_NORMS,
                 **shared,
             )
             for index in range(self.num_layers)
@@ -178,7 +178,7 @@ class DeepGCN(GCN):
     Every layer has the residual connection; the last has no activation.
 
     Args:
-      norm: "batch", "layer" or None, between a convolution and its activation.
+      norm: "batch", "layer", "restricted-batch" or None, between a convolution and its activation.
       activation: elementwise function after every convolution but the last.
       add_self_loops: whether a node without a self-loop counts as having one.
 

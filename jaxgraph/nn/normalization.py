@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +61,8 @@ class BatchNorm(_Norm):
 
     momentum: float = 0.9
 
+    reads_all_nodes: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         of_statistics = jnp.promote_types(self.param_dtype, jnp.float32)
@@ -95,6 +97,24 @@ class BatchNorm(_Norm):
             return layers.batch_norm(shard, x, scale, bias, epsilon=self.epsilon)
         running = self.mean.get_value(), self.var.get_value()
         return layers.normalize(shard, x, *running, scale, bias, epsilon=self.epsilon), running
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class RestrictedBatchNorm(BatchNorm):
+    """`BatchNorm` over the nodes that a layer computes, where message flow leaves others out.
+
+    Training then differs from that of the whole graph: mean and variance are those of the nodes
+    that the loss needs, and the running ones follow them. Results do not depend on the number of
+    devices. Without message flow, and in inference, it is `BatchNorm`.
+
+    Args:
+      features, momentum, epsilon, dtype, param_dtype: as of `BatchNorm`.
+
+    References:
+      SAR, section 3.4 and appendix B, which trains so on ogbn-papers100M.
+    """
+
+    reads_all_nodes: ClassVar[bool] = False
 
 
 @dataclass(eq=False, repr=False)

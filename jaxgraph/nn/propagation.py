@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.layers.propagation import check_alpha, check_identity
 from jaxgraph.nn import parameters
-from jaxgraph.nn.layer import joined_width
+from jaxgraph.nn.layer import BATCH_NORMS, joined_width
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import StackedModel
 from jaxgraph.nn.module import Module
@@ -37,7 +37,7 @@ class APPNP(StackedModel):
       alpha: probability of a jump back to the prediction.
       dropout: probability of dropping an input feature of a layer, and in each step an edge, in
         training.
-      norm: "batch", "layer" or None, after every linear map but the last.
+      norm: "batch", "layer", "restricted-batch" or None, after every linear map but the last.
       add_self_loops: whether a node without a self-loop counts as having one.
       jumping: "cat" or "max": one more linear map takes the outputs of all others, concatenated or
         their maximum, and the backward saves these outputs; None: there is no other map.
@@ -161,7 +161,7 @@ class GCNII(StackedModel):
     Args:
       alpha: share of the initial rows in every convolution.
       theta: strength of the convolutions' maps, which falls with depth.
-      norm: "batch", "layer" or None, after every layer but the last.
+      norm: "batch", "layer", "restricted-batch" or None, after every layer but the last.
       add_self_loops: whether a node without a self-loop counts as having one.
       jumping: "cat" or "max": the last linear map takes the outputs of all layers, concatenated or
         their maximum, and the backward saves these outputs; None: that of the last convolution.
@@ -181,7 +181,7 @@ class GCNII(StackedModel):
         self._check_sizes()
         hidden = self.hidden_features
         widths = [self.in_features, *[hidden] * (self.num_layers + 1), self.out_features]
-        first = Linear(self.in_features, hidden, self.norm != "batch", **shared)
+        first = Linear(self.in_features, hidden, self.norm not in BATCH_NORMS, **shared)
         between = [
             GCN2Conv(
                 hidden,

@@ -21,6 +21,7 @@ from jaxgraph.nn.layer import Layer
 from jaxgraph.nn.protocol import Declaration, declaration
 from jaxgraph.parallel import KEPT, Shard
 from jaxgraph.parallel.feature_protocol import Features, features_of, plain_features
+from jaxgraph.parallel.relation import Relation
 
 Policies = RematPolicy | Sequence[RematPolicy] | None
 """One policy for all layers, one for each, or None: `default_policy`."""
@@ -126,7 +127,7 @@ def checked_policies(policy: Policies, num_layers: int) -> tuple[RematPolicy, ..
 def policies_for(
     policy: tuple[RematPolicy, ...] | None,
     stacked: Sequence[Layer],
-    shard: Shard,
+    shard: Shard | Relation,
     x: Features,
     *,
     dtype: DTypeLike | None,
@@ -135,7 +136,7 @@ def policies_for(
 ) -> Sequence[RematPolicy]:
     """Returns the policies of layers in a pass."""
     declared = [declaration(layer.convolution) for layer in stacked]
-    if shard.streamed:
+    if isinstance(shard, Shard) and shard.streamed:
         return [RematPolicy()] * len(declared)
     if policy is not None:
         return [

@@ -63,7 +63,7 @@ class Stack(Module):
       convolutions: see `jaxgraph.nn.protocol.Convolution`.
       widths: features of the input and of the output of each convolution.
       dropout: probability of dropping a feature in training.
-      norm: "batch", "layer" or None.
+      norm: "batch", "layer", "restricted-batch" or None.
       residual: whether layers before the last have a residual connection.
       outer_residual: whether every layer has one around its norm and activation, the last only
         without jumping knowledge: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
@@ -152,6 +152,11 @@ class Stack(Module):
         # Only evaluation reads the aggregate: too little use for a second copy of the features.
         return dataclasses.replace(found, in_training=False, is_joined_with_features=False)
 
+    @property
+    def edge_layers(self) -> int:
+        """Layers that read edges: as many neighbourhoods the model takes."""
+        return sum(map(_reads_edges, self.layers))
+
     def with_policy(self, policy: Policies) -> Stack:
         """The same layers, with the same variables, under another policy.
 
@@ -177,7 +182,8 @@ class Stack(Module):
 
         Args:
           shard: a graph, on one device; the shard, under `spmd`; or neighbourhoods, one for each
-            layer, such as those of a sample: the receivers of each are the senders of the next.
+            layer, such as those of a sample or `shard.flow`: the receivers of each are the senders
+            of the next.
           x: float [rows, in_features], such as `shard.nodes`, with or without aggregate, or this
             device's columns of all nodes. Of neighbourhoods: rows of the first one's senders.
           key: scalar random key, the same on every device; needed in training with dropout.
@@ -195,10 +201,11 @@ class Stack(Module):
             shard, x = on_device(shard, x)
         steps = _of_layers(shard, self.layers)
         policies = [RematPolicy()] * len(steps)
-        if isinstance(shard, Shard):
+        first: Any = shard[0] if isinstance(shard, Sequence) else shard
+        if isinstance(first, Shard) or (first is not shard and first.exchange.axis):
             options: dict[str, Any] = {"dtype": self.dtype, "train": train}
             options["drops"] = train and self.dropout > 0
-            policies = policies_for(self.policy, self.layers, shard, x, **options)
+            policies = policies_for(self.policy, self.layers, first, x, **options)
         return self._outputs(steps, x, key, train, policies, _convolved)
 
     def attention_weights(self, shard: Graph | Shard, x: Features) -> list[jax.Array]:
@@ -304,10 +311,10 @@ class Stack(Module):
         to_join = others if joins else ()
         h = drop(_as_it_is, nodes, hidden, None, keys[0], to_join)
         make = partial(drop, before)
-        given = policy.input(nodes, h, make, (y, skip, keys[0], to_join))
+        given = policy.input(step, h, make, (y, skip, keys[0], to_join))
         extra = {}
         if declaration(layer.convolution).takes_initial:
-            extra["initial"] = others[0] if others else hidden
+            extra["initial"] = step.own_rows(others[0] if others else hidden)
         y = convolve(layer.convolution, step, given, key=keys[1], train=train, **extra)
         skip = layer.skip(step, h)
         if skip is not None and not self.outer_residual:
@@ -333,7 +340,7 @@ def _convolved(convolution: Any, step: Any, x: Any, **options: Any) -> jax.Array
 
 def _of_layers(given: Any, stacked: Sequence[Layer]) -> Sequence[Any]:
     """The neighbourhood of each layer, of a shard, or of one for each layer that reads edges."""
-    reads_edges = [not isinstance(layer.convolution, Linear) for layer in stacked]
+    reads_edges = list(map(_reads_edges, stacked))
     count = sum(reads_edges)
     if not isinstance(given, Sequence):
         if count > 1 and given.sender_rows != given.receiver_rows:
@@ -359,6 +366,10 @@ def _of_layers(given: Any, stacked: Sequence[Layer]) -> Sequence[Any]:
     for reads in reads_edges:
         steps.append(next(left) if reads else steps[-1].receivers if steps else given[0].senders)
     return steps
+
+
+def _reads_edges(layer: Layer) -> bool:
+    return not isinstance(layer.convolution, Linear)
 
 
 def _as_it_is(x: Any) -> Any:

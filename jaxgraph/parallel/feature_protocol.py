@@ -175,6 +175,10 @@ class FeatureKind:
         """The features after dropout; their first column is number `offset` of the graph's."""
         return self._dense("dropout").dropped(nodes, key, rate, offset)
 
+    def first_rows(self, count: int) -> Any:
+        """The features of the first nodes of the table."""
+        return self._dense("message flow").first_rows(count)
+
     def check_dense(self, purpose: str) -> None:
         """Raises TypeError where only non-zeros are held."""
         if self.is_sparse:
@@ -285,6 +289,10 @@ class DenseRows(FeatureKind):
         """The rows with entries dropped by node and column."""
         keep = node_keep_mask(key, nodes.node_ids, self.columns, rate, offset)
         return scaled(self.values, keep, rate)
+
+    def first_rows(self, count: int) -> jax.Array:
+        """The first rows."""
+        return self.values[:count]
 
     def rows(self, purpose: str) -> jax.Array:
         """The array."""

@@ -121,6 +121,13 @@ class NodeTable:
         """The table itself, for layers that read rows alone."""
         return self
 
+    def first_rows(self, rows: int, chosen: jax.Array) -> NodeTable:
+        """The first rows; those not `chosen`, bool [rows], count as padding."""
+        cut = jax.tree.map(lambda leaf: leaf[:rows], dataclasses.replace(self, nodes=None))
+        x = None if self.nodes is None else features_of(self.nodes).first_rows(rows)
+        mask = cut.node_mask & chosen[:rows]
+        return dataclasses.replace(cut, nodes=x, node_mask=mask, has_padding=True)
+
     def own_rows(self, values: Any) -> Any:
         """`values`: senders and receivers are the same nodes."""
         return values

@@ -29,6 +29,7 @@ def write_parts(
     topology: str | None = None,
     chunks: int | None = None,
     feature_budget: int | None = None,
+    message_flow: int | None = None,
     facts: GraphFacts | TypedFacts | None = None,
     on_part: Callable[[int], object] | None = None,
 ) -> PartFolder:
@@ -42,7 +43,7 @@ def write_parts(
       graph: the graph; of several sets, a `TypedGraph`.
       partition: a part for every node; of several sets, by the name of the set.
       folder: a new or empty folder, or one that holds parts, which are replaced.
-      mode, rest, topology, chunks, feature_budget: as for `shard`.
+      mode, rest, topology, chunks, feature_budget, message_flow: as for `shard`.
       facts: what training reads of the graph beside its parts; None: counted here.
       on_part: function of the number of each part, called once it is written.
 
@@ -57,8 +58,9 @@ def write_parts(
     check_target(folder)
     options = {"rest": rest, "topology": topology, "chunks": chunks}
     options["feature_budget"] = feature_budget
-    if isinstance(graph, TypedGraph):
-        parts = tabulated(graph, partition, mode, options)
+    if message_flow is not None or isinstance(graph, TypedGraph):
+        parts = tabulated(graph, partition, mode, options, message_flow)
+        graph = TypedGraph.of(graph) if isinstance(graph, Graph) else graph
         names = {name: nodes.node_names for name, nodes in graph.node_sets.items()}
         found = facts_of_typed(graph) if facts is None else facts
         return write_source(parts, folder, found, node_names=names, on_part=on_part)

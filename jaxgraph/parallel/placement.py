@@ -58,6 +58,7 @@ def shard(
     feature_budget: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     plan: Planned | None = None,
+    message_flow: int | None = None,
 ) -> ShardedGraph:
     """Splits a graph over the devices of a mesh.
 
@@ -96,6 +97,11 @@ def shard(
         with the process; None: the host's memory.
       plan: a plan of `jaxgraph.planner.choose`, which says mode, prefetch, rest, topology and
         chunks; none of them is given with it.
+      message_flow: the number of layers of a model that read edges. Training then computes in each
+        of them only the rows that the loss of a training node needs, and evaluation, where that is
+        cheaper for both together, those of all splits; loss, gradients and metrics stay the same.
+        Devices also hold the edges that each layer needs. In modes "sar" and "domain". None:
+        layers compute all nodes, as inference always does.
 
     Returns:
       The sharded graph.
@@ -103,13 +109,13 @@ def shard(
     Raises:
       ValueError: the partition does not fit the graph or the mesh, the mode or the implementation
         is unknown, the graph does not fit into `pad_to`, it has no features to hold in
-        `node_dtype`, an option does not belong to the mode, or features cannot be split by column
-        as asked.
+        `node_dtype`, an option does not belong to the mode, features cannot be split by column
+        as asked, or message flow spares less than 5% of an epoch's work on edges.
       NotImplementedError: the implementation named cannot be used here.
 
     References:
-      Mode "sar": SAR, section 3.2. Mode "p3": P3, sections 3.1, 3.2 and 3.4. Mode "stream":
-      NeuGraph, sections 3.1 and 3.3.
+      Mode "sar": SAR, section 3.2; message flow: its appendix B. Mode "p3": P3, sections 3.1, 3.2
+      and 3.4. Mode "stream": NeuGraph, sections 3.1 and 3.3.
     """
     started = time.perf_counter()
     if plan is not None:
@@ -123,12 +129,12 @@ def shard(
         options = plan.shard_options()
         mode, prefetch = options["mode"], options["prefetch"]
         rest, topology, chunks = (options[name] for name in ("rest", "topology", "chunks"))
-    if isinstance(graph, TypedGraph):
+    if isinstance(graph, TypedGraph) or message_flow is not None:
         given = {"rest": rest, "topology": topology, "chunks": chunks, "pad_to": pad_to}
         given |= {"feature_budget": feature_budget, "folder": folder}
         return dataclasses.replace(
             place(
-                tabulated(graph, partition, mode, given),
+                tabulated(graph, partition, mode, given, message_flow),
                 mesh,
                 prefetch=prefetch,
                 implementation=implementation,

@@ -26,6 +26,7 @@ from jaxgraph.parallel.checks.message_errors import with_notes
 from jaxgraph.parallel.feature_protocol import is_kind, plain_of
 from jaxgraph.parallel.kept_edges import OF_ATTENTION, refuse_dropped_edges
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
+from jaxgraph.parallel.relation import Relation
 from jaxgraph.parallel.rewriting_report import RewritingReport, report_of
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device, slots_on_device
@@ -251,7 +252,7 @@ def reduce_messages(
 
 
 def aggregate_derived(
-    shard: Shard,
+    neighborhood: Shard | Relation,
     message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
     reducer: Reducer,
     make: Callable[[Pytree, Pytree], Inputs],
@@ -262,11 +263,11 @@ def aggregate_derived(
     self_loops: bool = False,
 ) -> Pytree:
     """Reduces messages made from `make(given, late)`, which the backward recomputes."""
-    relation = shard.relation()
+    relation = neighborhood.relation() if isinstance(neighborhood, Shard) else neighborhood
     if not relation.exchange.reads_own_rows:
         raise ValueError(
-            f"DerivedFeatures hold own rows only, and in mode {shard.manifest.mode!r} with "
-            f"{shard.num_parts} parts a layer reads halos too; pass it the features"
+            "DerivedFeatures hold own rows only, and in mode 'domain' with "
+            f"{relation.exchange.num_parts} parts a layer reads halos too; pass it the features"
         )
     late = match_variation(late, relation.incoming)
     if relation.kept_edges is not None:

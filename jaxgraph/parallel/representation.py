@@ -66,6 +66,9 @@ def _typed(sharded: Any, manifest: TypedManifest) -> str:
         edges = shards.edge_arrays[name]
         data = _arrays({each: getattr(edges, each) for each in EDGE_DATA} | dict(edges.edge_data))
         lines.append(f"{name}: {ends.senders} -> {ends.receivers}" + (f", {data}" if data else ""))
+    if manifest.flow is not None:
+        layers, splits = len(manifest.flow.relations), ", ".join(manifest.flow.splits)
+        lines.append(f"message flow of {layers} layers, to the nodes of {splits}")
     lines.append(f"memory    {_bytes_per_device(shards) / 2**20:,.2f} MiB per device")
     first = f"ShardedGraph({size}, mode={manifest.mode!r}, num_parts={manifest.num_parts})"
     return "\n  ".join([first, *lines])

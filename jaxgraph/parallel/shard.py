@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 
 from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.message_flow import HOPS
 from jaxgraph.layout.typed_manifest import Ends, Paired, TypedManifest
 from jaxgraph.layout.typed_pairs import TYPES
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
@@ -42,6 +44,25 @@ def _of_relation(name: str) -> Any:
 
 def _of_receivers(name: str) -> Any:
     return property(lambda shard: getattr(shard.relation().receivers, name))
+
+
+def _between(relation: Relation, senders: NodeTable, receivers: NodeTable) -> Relation:
+    """A relation that knows all rows of a table, between two runs of its first rows."""
+    arrays, ends = relation.arrays, {"receiver_ids": receivers.node_ids}
+    incoming = dataclasses.replace(arrays.incoming, **ends)
+    outgoing = arrays.outgoing
+    if outgoing is not None:
+        outgoing = dataclasses.replace(outgoing, sender_ids=senders.node_ids)
+    arrays = dataclasses.replace(
+        arrays,
+        incoming=incoming,
+        outgoing=outgoing,
+        at_receivers=receivers.degrees,
+        at_senders=senders.degrees,
+        # Random bits are those of the whole set of edges.
+        set_number=0,
+    )
+    return Relation(senders, receivers, arrays, relation.exchange)
 
 
 @pytree
@@ -212,6 +233,33 @@ class Shard:
     def relations(self) -> dict[str, Relation]:
         """The edges of each set, from one table to another, as layers take them."""
         return {name: self.relation(name) for name in self.given("relation")}
+
+    @property
+    def flow(self) -> tuple[Relation, ...]:
+        """The relations of a model's layers that compute what a loss needs; (): there are none.
+
+        The receivers of each are the first of its senders, and the senders of the next.
+        """
+        manifest: Any = self.manifest
+        if manifest.flow is None:
+            return ()
+        names, known = manifest.flow.relations, dict(manifest.relations)
+        nodes = self.relation().receivers
+        sizes = [known[name].own_senders.node_rows for name in names] + [known[names[-1]].node_rows]
+        most = range(len(names), -1, -1)
+        tables = [
+            nodes.first_rows(rows, nodes.node_data[HOPS] <= hops)
+            for rows, hops in zip(sizes, most, strict=True)
+        ]
+        return tuple(
+            _between(self.relation(name), *ends)
+            for name, ends in zip(names, itertools.pairwise(tables), strict=True)
+        )
+
+    def at_receivers(self, relation: Relation) -> Shard:
+        """The shard of the receivers of a relation, without edges, for a task."""
+        tables = {self.name_of("table"): relation.receivers}
+        return dataclasses.replace(self, tables=tables, edge_arrays={}, exchanges={})
 
     @property
     def is_typed(self) -> bool:

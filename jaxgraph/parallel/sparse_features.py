@@ -56,6 +56,7 @@ class SparseFeatures(FeatureKind):
       by_row, by_column: the non-zeros in both orders.
       node_ids: int32 [rows], ids in the whole graph, from which `jaxgraph.layers.dropout` draws.
       chunk, implementation: as of `jaxgraph.ops.core.edges.EdgeGroups`.
+      count: of the first rows, of which alone these are the features; None: all rows.
     """
 
     by_row: NonZeros
@@ -63,6 +64,7 @@ class SparseFeatures(FeatureKind):
     node_ids: jax.Array
     chunk: int = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(metadata={"static": True})
+    count: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     is_sparse = True
 
@@ -75,7 +77,8 @@ class SparseFeatures(FeatureKind):
     @property
     def shape(self) -> tuple[int, ...]:
         """[rows, features], as of the dense array."""
-        return *self.node_ids.shape, self.by_column.num_ends
+        rows = self.node_ids.shape if self.count is None else (self.count,)
+        return *rows, self.by_column.num_ends
 
     @property
     def dtype(self) -> Any:
@@ -122,11 +125,15 @@ class SparseFeatures(FeatureKind):
             )
         kernel = match_variation(kernel.astype(jnp.result_type(self.dtype, kernel)), self)
         fixed = lax.stop_gradient(self)
-        return _product(fixed, kernel)
+        return _product(fixed, kernel)[: self.count]
 
     def astype(self, dtype: Any) -> SparseFeatures:
         """The same non-zeros in another type."""
         return self.map_values(lambda values, rows, columns: values.astype(dtype))
+
+    def first_rows(self, count: int) -> SparseFeatures:
+        """The same non-zeros, of which a map returns the first rows."""
+        return dataclasses.replace(self, count=count)
 
     def masked(self, nodes: Nodes) -> SparseFeatures:
         """x itself: rows of padding have no non-zero."""

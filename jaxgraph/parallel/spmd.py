@@ -161,8 +161,10 @@ def _run(
     out_specs = jax.tree.map(
         lambda word: PartitionSpec() if word == "replicated" else split, outputs
     )
-    tables = graph.shards.tables
-    slots = {name: graph.shards.relation(name).edge_slots for name in graph.shards.edge_arrays}
+    tables, flow = graph.shards.tables, graph.shards.manifest.flow
+    # What a function does with the edges of a layer, it does with all edges, too, in inference.
+    names = graph.shards.edge_arrays.keys() - (() if flow is None else flow.relations)
+    slots = {name: graph.shards.relation(name).edge_slots for name in sorted(names)}
     sizes = {"rows": [t.num_rows for t in tables.values()], "edges": [*slots.values()]}
 
     def on_one_shard(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:

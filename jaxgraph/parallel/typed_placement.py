@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.layout.manifest import MODES
+from jaxgraph.layout.message_flow import MOST_LAYERS, with_flow
 from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.layout.typed_tables import TypedTables, tabulate_typed
 from jaxgraph.parallel.named_data import check_held
@@ -17,19 +20,32 @@ from jaxgraph.typed_graph import TypedGraph
 
 
 def tabulated(
-    graph: TypedGraph, partition: Any, mode: str, options: Mapping[str, Any]
+    graph: Graph | TypedGraph,
+    partition: Any,
+    mode: str,
+    options: Mapping[str, Any],
+    message_flow: int | None = None,
 ) -> TypedTables:
-    """The parts of a graph of several sets, from arguments of `shard` or `write_parts`."""
+    """The parts of a graph of several sets, from arguments of `shard` or `write_parts`.
+
+    Or those of a graph of one set, with relations for as many layers as `message_flow` says.
+    """
+    what = "the graph has several sets of nodes or edges"
+    if message_flow is not None:
+        _check_flow(graph, message_flow)
+        what = f"message_flow is {message_flow}"
     if mode not in MODES:
         raise ValueError(
-            f"mode is {mode!r}, and the graph has several sets of nodes or edges; expected one of "
-            f"{', '.join(map(repr, MODES))}"
+            f"mode is {mode!r}, and {what}; expected one of {', '.join(map(repr, MODES))}"
         )
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise ValueError(
-            f"{', '.join(given)}: not for a graph of several sets of nodes or edges; leave it out"
-        )
+        raise ValueError(f"{', '.join(given)}: not where {what}; leave it out")
+    plan = None
+    if isinstance(graph, Graph):
+        graph, plan = with_flow(graph, int(message_flow or 0))
+        (name,) = graph.node_sets
+        partition = None if partition is None else {name: partition}
     if partition is None:
         partition = {
             name: Partition(np.zeros(nodes.num_nodes, np.int32), 1, "whole")
@@ -38,7 +54,22 @@ def tabulated(
     check_partitions(graph, partition)
     for each in (*graph.node_sets.values(), *graph.edge_sets.values()):
         check_held(each)
-    return tabulate_typed(graph, partition, mode)
+    return tabulate_typed(graph, partition, mode, plan)
+
+
+def _check_flow(graph: Any, message_flow: Any) -> None:
+    is_count = isinstance(message_flow, int | np.integer) and not isinstance(message_flow, bool)
+    if not is_count or not 1 <= message_flow <= MOST_LAYERS:
+        raise ValueError(
+            f"message_flow is {message_flow!r}; expected the number of layers of the model that "
+            f"read edges, from 1 to {MOST_LAYERS}, or None"
+        )
+    check_graph(graph, "shard(graph, partition, mesh, message_flow=...)")
+    if graph.edge_type is not None:
+        raise ValueError(
+            "message_flow: the graph has edge_type, and layers with a matrix for each type compute "
+            "all nodes; leave message_flow out"
+        )
 
 
 def refuse_merging(manifest: Any, devices: int) -> None:

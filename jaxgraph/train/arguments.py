@@ -88,6 +88,8 @@ def checked_graphs(
             "train_mask=..., or draw one with jaxgraph.transforms.random_split"
         )
     check_model(model, graphs)
+    if train:
+        check_flow(model, graphs)
     return tuple(graphs)
 
 
@@ -139,6 +141,27 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
             "the model has a variable with one row per node (NodeEmbedding), which belongs to one "
             "graph that is not in mode 'stream'; use node features instead"
         )
+
+
+def check_flow(model: nnx.Module, graphs: Sequence[ShardedGraph]) -> None:
+    """Checks that a model can be trained on graphs with message flow."""
+    flows = [flow for graph in graphs if (flow := graph.shards.manifest.flow) is not None]
+    if not flows:
+        return
+    layers, count = getattr(model, "edge_layers", None), len(flows[0].relations)
+    if layers is not None and any(len(flow.relations) != layers for flow in flows):
+        raise ValueError(
+            f"the model has {layers} layers that read edges, and the graph was sharded with "
+            f"message_flow={count}; give both the same number"
+        )
+    for norm in (part for _, part in nnx.iter_modules(model)):
+        if getattr(norm, "reads_all_nodes", False):
+            raise ValueError(
+                "the model has a BatchNorm, whose mean and variance are over all nodes, and with "
+                f"message_flow={count} layers compute those alone that the loss needs: it would "
+                "learn something else. Take norm='layer', or norm='restricted-batch' "
+                "(jaxgraph.nn.RestrictedBatchNorm), whose statistics are over the computed nodes"
+            )
 
 
 def _is_variable(part: Any) -> bool:

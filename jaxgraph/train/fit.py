@@ -176,8 +176,12 @@ def fit(
         "measure_every": measure_every,
         "repartition": repartition,
     }
-    has_val = any("val" in task.splits(graph.shards) for graph in graphs)
-    _check_together(options, is_streamed=graphs[0].is_streamed, has_val=has_val)
+    facts = {
+        "is_streamed": graphs[0].is_streamed,
+        "has_val": any("val" in task.splits(graph.shards) for graph in graphs),
+        "has_flow": any(graph.shards.manifest.flow is not None for graph in graphs),
+    }
+    _check_together(options, **facts)
     if jax.process_count() > 1:
         del options["source"]
         options["state"] = jax.tree.leaves(state)
@@ -218,7 +222,9 @@ def fit(
         return run.train(progress, epochs - before, watch, begun)
 
 
-def _check_together(options: dict[str, Any], *, is_streamed: bool, has_val: bool) -> None:
+def _check_together(
+    options: dict[str, Any], *, is_streamed: bool, has_val: bool, has_flow: bool
+) -> None:
     """Refuses options that are right alone and contradict each other, or the graph."""
     given = {name for name, value in options.items() if value is not None}
     measures = bool(given & {"measure_every", "repartition"})
@@ -235,6 +241,8 @@ def _check_together(options: dict[str, Any], *, is_streamed: bool, has_val: bool
         and measures,
         "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave out "
         "state, or leave out checkpoint": {"state", "checkpoint"} <= given,
+        "measure_every, repartition: not for a graph with message_flow, whose layers compute some "
+        "rows alone; leave them out, or shard without message_flow": measures and has_flow,
         "patience needs validation nodes, and the graph has no val_mask; give Graph val_mask=..., "
         "or leave patience out": "patience" in given and not has_val,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,8 +12,9 @@ from flax import nnx
 
 from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import Shard, ShardedGraph, spmd
-from jaxgraph.parallel.feature_protocol import plain_features
+from jaxgraph.parallel.feature_protocol import features_of, plain_features
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.relation import Relation
 from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.aggregates import first_aggregation
 from jaxgraph.train.task import Sums, Task, described
@@ -38,16 +40,22 @@ def split_model(model: nnx.Module) -> Split:
 
 
 def apply_model(
-    split: Split, shard: Shard, key: jax.Array | None = None, train: bool = False
+    split: Split,
+    shard: Shard,
+    key: jax.Array | None = None,
+    train: bool = False,
+    flow: Sequence[Relation] = (),
 ) -> tuple[Any, nnx.State]:
-    """Runs a model on a shard, under `spmd`."""
+    """Runs a model on a shard, or on the relations of its layers, under `spmd`."""
     # Copied: the model writes to variables that belong to the caller, perhaps to an outer trace.
     model = nnx.merge(*split, copy=True)
-    plain = plain_shard(shard)
+    plain: Any = plain_shard(shard)
     # A model without `first_aggregation` may use its features in ways that aggregates do not
     # support.
     takes_aggregates = first_aggregation(model) is not None
     x = shard.nodes if takes_aggregates else features_of_model(plain)
+    if flow:
+        plain, x = _of_layers(flow, model, x, train)
     try:
         outputs = model(plain, x, key=key, train=train)
     except (TypeError, AttributeError) as error:
@@ -59,6 +67,22 @@ def apply_model(
             "or a convolution of jaxgraph.nn, or shard the graph in mode 'domain' or 'sar'"
         ) from error
     return outputs, split_model(model)[2]
+
+
+def _of_layers(
+    flow: Sequence[Relation], model: Any, x: Any, train: bool
+) -> tuple[list[Relation], Any]:
+    """The relations of the layers, and the features of the first one's senders."""
+    first, declared = flow[0], first_aggregation(model)
+    if declared is not None and (declared.in_training or not train):
+        stores = features_of(x).stores(declared.aggregation)
+        # The first layer then reads no rows of neighbours.
+        first = dataclasses.replace(first, senders=first.receivers) if stores else first
+    else:
+        x = plain_features(x)
+    x = features_of(x).first_rows(first.sender_rows)
+    senders = dataclasses.replace(first.senders, nodes=x)
+    return [dataclasses.replace(first, senders=senders), *flow[1:]], x
 
 
 def features_of_model(shard: Shard) -> Any:
@@ -80,8 +104,10 @@ def objective(
     split: Split, shard: Shard, key: jax.Array | None, task: Task, train: bool
 ) -> tuple[jax.Array, tuple[Sums, nnx.State]]:
     """The training loss of the whole graph on one shard of it, the task's sums and statistics."""
-    outputs, statistics = apply_model(split, shard, key, train)
-    sums = shard.sum(task.sums(outputs, plain_shard(shard), "train"))
+    flow = shard.flow
+    outputs, statistics = apply_model(split, shard, key, train, flow)
+    with_loss = shard.at_receivers(flow[-1]) if flow else shard
+    sums = shard.sum(task.sums(outputs, plain_shard(with_loss), "train"))
     return task.metrics(sums)["loss"], (sums, statistics)
 
 
@@ -99,9 +125,12 @@ def rows_of_model(split: Split, shard: Shard) -> jax.Array:
 
 def split_sums(split: Split, shard: Shard, task: Task) -> dict[str, Sums]:
     """A task's sums over all shards for every split, without dropout."""
-    outputs, _ = apply_model(split, shard)
-    plain = plain_shard(shard)
-    return shard.sum({s: task.sums(outputs, plain, s) for s in task.splits(plain)})
+    flow, splits, covered = shard.flow, task.splits(shard), shard.manifest.flow
+    if covered is None or not set(splits) <= set(covered.splits):
+        flow = ()
+    outputs, _ = apply_model(split, shard, flow=flow)
+    plain = plain_shard(shard.at_receivers(flow[-1]) if flow else shard)
+    return shard.sum({s: task.sums(outputs, plain, s) for s in splits})
 
 
 def sums_of_splits(split: Split, sharded: ShardedGraph, task: Task) -> dict[str, Sums]:

@@ -45,6 +45,16 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return run(*arguments, out=path)
 
 
+@pytest.mark.slow
+def test_message_flow_changes_no_number(tmp_path: Path):
+    few = ("--labels-per-class", "5", "--val-per-class", "2", "--parts", "2", "--layers", "2")
+    found = [
+        run(*few, *flow, out=tmp_path / "run.json")["history"] for flow in ((), ("--message-flow",))
+    ]
+    for name in ("loss", "val_loss"):
+        assert np.allclose(found[0][name], found[1][name], rtol=1e-4)
+
+
 def test_the_file_holds_options_history_and_costs(written: dict):
     options, history = written["options"], written["history"]
     assert (options["model"], options["parts"], options["seed"]) == ("gat", 4, 3)
