@@ -128,7 +128,7 @@ def _convolve(
     check_width(neighborhood.senders, features, kernel)
     if not aggregation.is_linear:
         features.check_dense(f"reduce={aggregation.reduce!r}")
-    maps_first = aggregation.is_linear and features.narrows(kernel)
+    maps_first = aggregation.is_linear and features.narrows(kernel, neighborhood)
     if known or features.is_split:
         kernels, by = orders.at_use(params, features), nodes.implementation
         after = functools.partial(orders.map_after, by)

@@ -123,9 +123,10 @@ class FeatureKind:
         """The number of columns that this device holds."""
         return self.width
 
-    def narrows(self, kernel: jax.Array) -> bool:
-        """True where x W is cheaper to aggregate than x."""
-        return self.is_sparse or kernel.shape[1] <= self.columns
+    def narrows(self, kernel: jax.Array, neighborhood: Neighborhood) -> bool:
+        """True where x W is cheaper to aggregate than x: it has fewer columns for its more rows."""
+        mapped = kernel.shape[1] * neighborhood.senders.num_rows
+        return self.is_sparse or mapped <= self.columns * neighborhood.receivers.num_rows
 
     def stores(self, aggregation: Aggregation, joined: bool | None = None) -> bool:
         """True where an aggregation is stored; `joined`: side by side with x, None: either way."""

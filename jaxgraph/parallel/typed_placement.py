@@ -65,6 +65,11 @@ def _check_flow(graph: Any, message_flow: Any) -> None:
             f"read edges, from 1 to {MOST_LAYERS}, or None"
         )
     check_graph(graph, "shard(graph, partition, mesh, message_flow=...)")
+    if graph.nodes is None:
+        raise ValueError(
+            "message_flow: the graph has no features, and learned rows are those of all nodes; "
+            "give Graph nodes=..., or leave message_flow out"
+        )
     if graph.edge_type is not None:
         raise ValueError(
             "message_flow: the graph has edge_type, and layers with a matrix for each type compute "

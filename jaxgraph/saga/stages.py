@@ -130,26 +130,26 @@ class Layer(Module):
           ValueError: a function of the layer, or its accumulator, does not fit; the message starts
             with the stage.
         """
-        shard, rows = self._rows(shard, x)
+        shard, rows, own = self._rows(shard, x)
         message, edge, reduce = self._gather(shard)
         try:
             gathered = propagate(
-                shard, message, rows, rows, edge, reduce=reduce, rewrite=self.rewrite
+                shard, message, rows, own, edge, reduce=reduce, rewrite=self.rewrite
             )
         except (TypeError, ValueError) as error:
             if type(error) not in (TypeError, ValueError):
                 raise
             raise type(error)(f"{_stage(error)}: {error}") from error
         try:
-            y = self.apply_vertex(rows, gathered)
+            y = self.apply_vertex(own, gathered)
         except Exception as error:
             shapes = jax.tree.map(lambda leaf: leaf.shape, gathered)
-            error.add_note(f"jaxgraph: ApplyVertex was given x {rows.shape} and sums {shapes}")
+            error.add_note(f"jaxgraph: ApplyVertex was given x {own.shape} and sums {shapes}")
             raise
-        if not hasattr(y, "shape") or y.shape[:1] != rows.shape[:1]:
+        if not hasattr(y, "shape") or y.shape[:1] != own.shape[:1]:
             raise ValueError(
                 f"ApplyVertex: returned {kind_of(y)} {getattr(y, 'shape', '')}; expected an array "
-                f"with a row for each of the {len(rows)} rows of x"
+                f"with a row for each of the {len(own)} rows of x"
             )
         return shard.receivers.mask_rows(y)
 
@@ -162,9 +162,9 @@ class Layer(Module):
         Returns:
           The report, which prints as text.
         """
-        shard, rows = self._rows(shard, x)
+        shard, rows, own = self._rows(shard, x)
         message, edge, _ = self._gather(shard)
-        return explain(shard, message, rows, rows, edge)
+        return explain(shard, message, rows, own, edge)
 
     def lifted(self, x: jax.Array) -> jax.Array:
         """The rows that Scatter and `apply_vertex` are given for x [rows, features]: x itself."""
@@ -173,11 +173,13 @@ class Layer(Module):
     def _check(self, shard: Any) -> None:
         """Refuses a graph that the layer is not made for."""
 
-    def _rows(self, shard: Graph | Shard, x: Features) -> tuple[Shard, jax.Array]:
+    def _rows(self, shard: Graph | Shard, x: Features) -> tuple[Shard, jax.Array, jax.Array]:
+        """The neighbourhood, and the rows of its senders and of its receivers."""
         shard, x = on_device(shard, x)
         self._check(shard)
         rows = require_rows(x, "a SAGA layer")
-        return shard, self.lifted(parameters.in_dtype(rows, self.dtype))
+        rows = self.lifted(parameters.in_dtype(rows, self.dtype))
+        return shard, rows, shard.own_rows(rows)
 
     def _gather(self, shard: Shard) -> tuple[Callable[..., Pytree], Pytree, str]:
         """The message function, the data of the edges, and the reduction."""

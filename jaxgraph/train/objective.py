@@ -58,8 +58,14 @@ def apply_model(
         plain, x = _of_layers(flow, model, x, train)
     try:
         outputs = model(plain, x, key=key, train=train)
-    except (TypeError, AttributeError) as error:
-        if FeatureColumns.__name__ not in str(error):
+    except (TypeError, AttributeError, ValueError) as error:
+        if flow and not hasattr(model, "edge_layers"):
+            raise ValueError(
+                f"{type(model).__name__} was called with a list of {len(flow)} neighborhoods, one "
+                f"for each layer, as message_flow={len(flow)} has it: {error}. Give each layer its "
+                "own, or shard the graph without message_flow"
+            ) from error
+        if isinstance(error, ValueError) or FeatureColumns.__name__ not in str(error):
             raise
         raise ValueError(
             f"the first layer of {type(model).__name__} cannot be split by column of features, "

@@ -11,7 +11,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph import Graph, TypedGraph, nn, train
+from jaxgraph import Graph, TypedGraph, nn, saga, train
 from jaxgraph.analysis import traffic
 from jaxgraph.layout.part_files import open_parts
 from jaxgraph.parallel import make_mesh, place, shard, write_parts
@@ -101,12 +101,20 @@ class OwnModel(nnx.Module):
         return self.second(second, jax.nn.relu(self.first(first, x)))
 
 
-def test_an_own_model_takes_a_neighborhood_for_each_layer() -> None:
+class OnTheShard(OwnModel):
+    """One that knows of no other neighbourhood than the shard."""
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        return self.second(shard, jax.nn.relu(self.first(shard, x)))
+
+
+@pytest.mark.parametrize("make", [OwnModel, lambda: model_of(saga.GatedGCN)])
+def test_own_models_take_a_neighborhood_for_each_layer(make: Any) -> None:
     graph, found = graph_with(), []
     for flow in (None, LAYERS):
         how: dict[str, Any] = {"message_flow": flow}
         sharded = shard(graph, parts_of(2, "hash"), make_mesh(2), **how)
-        found.append(train.loss_and_grad(OwnModel(), sharded))
+        found.append(train.loss_and_grad(make(), sharded))
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):
         assert relative_error(one, other) < TOLERANCE
 
@@ -136,7 +144,11 @@ def test_graphs_and_models_that_need_all_nodes_are_refused() -> None:
         shard(graph.replace(edge_type=types), None, MESH, message_flow=2)
     with pytest.raises(ValueError, match=r"message_flow=.*expected a jaxgraph.Graph"):
         shard(TypedGraph.of(graph), None, MESH, message_flow=2)
+    with pytest.raises(ValueError, match="the graph has no features, and learned rows are those"):
+        shard(graph.replace(nodes=None), None, MESH, message_flow=2)
     sharded = shard(graph, None, MESH, message_flow=2)
+    with pytest.raises(ValueError, match="OnTheShard was called with a list of 2 neighborhoods"):
+        train.loss_and_grad(OnTheShard(), sharded, train=True)
     with pytest.raises(ValueError, match="has a BatchNorm, whose mean and variance are over all"):
         train.loss_and_grad(model_of(norm="batch"), sharded, train=True)
     with pytest.raises(ValueError, match=r"the model has 3 layers that read edges, and .*flow=2"):
