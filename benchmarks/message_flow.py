@@ -49,7 +49,7 @@ def cases(graph: jg.Graph) -> Iterator[tuple[dict[str, Any], jg.Graph, Any, nnx.
     """Each case: settings, graph, layers with message flow, model and task."""
     for labels in (False, True):
         given = jg.transforms.with_label_columns(graph) if labels else graph
-        task = jg.train.NodeClassification(shown_labels=0.5 if labels else None)
+        task = jg.train.MaskedLabelPrediction() if labels else jg.train.NodeClassification()
         for norm, flow in (("batch", None), ("restricted-batch", LAYERS)):
             model = jg.nn.GraphSAGE(
                 given.num_features,

@@ -374,8 +374,14 @@ def reduced(messages, receivers, reduce):
     return jnp.where(count > 0, best, 0)
 
 
-PLACES = [("sum", 2, "sar"), ("max", 3, "sar"), ("softmax", 2, "domain")]
-MORE_PLACES = [("sum", 1, "sar"), ("mean", 3, "sar"), ("max", 2, "domain"), ("min", 3, "prefetch")]
+PLACES = [("sum", 2, "sar"), ("softmax", 2, "domain")]
+MORE_PLACES = [
+    ("max", 3, "sar"),
+    ("sum", 1, "sar"),
+    ("mean", 3, "sar"),
+    ("max", 2, "domain"),
+    ("min", 3, "prefetch"),
+]
 MORE_PLACES += [("softmax", 3, "sar"), ("softmax", 1, "sar"), ("sum", 4, "p3-sar")]
 
 

@@ -264,7 +264,7 @@ class Shard:
     @property
     def is_typed(self) -> bool:
         """True for the shard of a `jaxgraph.TypedGraph`."""
-        return isinstance(self.manifest, TypedManifest)
+        return isinstance(self.manifest, TypedManifest) and self.manifest.flow is None
 
     def given(self, kind: str) -> list[str]:
         """The names of the tables ("table") or relations ("relation") that the user gave."""
@@ -344,10 +344,11 @@ class Shard:
             several sets. In mode "p3" the first layer refuses the result: its columns have the
             edges in another order.
         """
-        if self.is_typed:
+        if isinstance(self.manifest, TypedManifest):
+            has = "sets by name" if self.is_typed else "edges for each layer (message_flow)"
             raise ValueError(
-                "shard.replace changes the edges of a graph of one set, and this one has sets by "
-                "name; give its TypedGraph other data before it is sharded"
+                f"shard.replace changes the edges of a graph of one set, and this one has {has}; "
+                "give the graph other data before it is sharded"
             )
         relation = with_edge_data(self.relation(), changes)
         changed: dict[str, Any] = {"edge_arrays": {next(iter(self.edge_arrays)): relation.arrays}}

@@ -11,6 +11,7 @@ from tests.cli.command import refused, run, written
 AIFB = ["--dataset", "aifb", "--model", "rgcn", "--hidden", "8", "--epochs", "3"]
 
 
+@pytest.mark.slow
 def test_parts_and_their_folder_give_the_run_of_one_device(data_dir: Path, tmp_path: Path) -> None:
     train = ["train", *AIFB, "--data-dir", str(data_dir)]
     predictions = tmp_path / "predictions.csv"

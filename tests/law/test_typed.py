@@ -94,11 +94,10 @@ def on_one_device() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("mode", "parts"),
     [
-        ("sar", 3),
         ("domain", 4),
         *(
             pytest.param(mode, parts, marks=pytest.mark.slow)
-            for mode, parts in (("sar", 2), ("sar", 4), ("domain", 2), ("prefetch", 3))
+            for mode, parts in (("sar", 3), ("sar", 2), ("sar", 4), ("domain", 2), ("prefetch", 3))
         ),
     ],
 )

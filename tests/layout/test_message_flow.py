@@ -24,7 +24,7 @@ def graph_with(train: Any, val: Any = ()) -> Graph:
     return graph.replace(**masks, test_mask=None)
 
 
-def reached(graph: Graph, nodes: np.ndarray, hops: int) -> np.ndarray:
+def reached(graph: Graph, nodes: Any, hops: int) -> np.ndarray:
     """bool [nodes], those from which at most so many edges lead to some nodes: powers of A + I."""
     steps = np.eye(graph.num_nodes, dtype=bool)
     steps[graph.receivers, graph.senders] = True
@@ -52,7 +52,7 @@ def test_layers_have_the_edges_that_the_loss_needs(mode: str, parts: int) -> Non
     relations = dict(source.manifest.relations)
     for layer, name in enumerate(plan.flow.relations):
         receivers = reached(graph, graph.train_mask, LAYERS - 1 - layer)
-        expected = graph.edge_weight[receivers[graph.receivers]]
+        expected = np.asarray(graph.edge_weight)[receivers[graph.receivers]]
         found = np.concatenate([part[f"relations/{name}/edge_weight"] for part in known])
         assert np.array_equal(np.sort(found), np.sort(expected))
         senders = reached(graph, graph.train_mask, LAYERS - layer)

@@ -132,9 +132,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_options_that_do_not_fit_are_refused(name: str) -> None:
-    options, message = REFUSED[name]
+    given, message = REFUSED[name]
+    options: dict[str, Any] = {"message_flow": 2, **given}
     with pytest.raises(ValueError, match=message):
-        shard(graph_with(), None, MESH, **({"message_flow": 2} | options))
+        shard(graph_with(), None, MESH, **options)
 
 
 def test_graphs_and_models_that_need_all_nodes_are_refused() -> None:
