@@ -92,7 +92,8 @@ class Shard:
       graph_ids: int32 [rows], reserved for batches of graphs.
       edges, edge_weight, edge_type: [slots, ...], one slot per edge that ends here, then padding
         slots of a chunk; or None.
-      node_data: named arrays of the graph's nodes, [rows, ...] by name; 0 in rows of padding.
+      node_data: named arrays of the graph's nodes, [rows, ...] by name; 0 in rows of padding. With
+        message flow also "hops_to_loss", the fewest edges from a node to one with a loss.
       edge_data: named arrays of the graph's edges, [slots, ...] by name; 0 in slots of padding.
       edge_slots, edge_mask: slots of an array with one row per edge that ends here, and bool
         [slots], False for padding.
@@ -281,6 +282,11 @@ class Shard:
         if name is None and (target is not None or len(given) == 1):
             return target or given[0]
         if name is None or name not in known:
+            if not known:
+                raise ValueError(
+                    "with message_flow a task is given the nodes with a loss, without edges; shard "
+                    "the graph without message_flow"
+                )
             what = "none was named" if name is None else f"got {name!r}"
             raise ValueError(
                 f"the shard has the {kind}s {', '.join(map(repr, sorted(given)))}, and {what}; "

@@ -130,6 +130,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+class OfEdges(train.NodeClassification):
+    """A task that reads edges."""
+
+    def sums(self, outputs: Any, shard: Any, split: str) -> Any:
+        return super().sums(outputs + 0 * shard.in_degree[:, None], shard, split)
+
+
+def test_a_task_that_reads_edges_is_refused() -> None:
+    sharded = shard(graph_with(), None, MESH, message_flow=2)
+    with pytest.raises(ValueError, match="a task is given the nodes with a loss, without edges"):
+        train.loss_and_grad(model_of(), sharded, task=OfEdges())
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_options_that_do_not_fit_are_refused(name: str) -> None:
     given, message = REFUSED[name]
