@@ -150,9 +150,10 @@ def check_flow(model: nnx.Module, graphs: Sequence[ShardedGraph]) -> None:
         return
     layers, count = getattr(model, "edge_layers", None), len(flows[0].relations)
     if layers is not None and any(len(flow.relations) != layers for flow in flows):
+        remedy = f"with message_flow={layers}" if layers else "without message_flow"
         raise ValueError(
-            f"the model has {layers} layers that read edges, and the graph was sharded with "
-            f"message_flow={count}; give both the same number"
+            f"{type(model).__name__} has {layers} layers that take a neighborhood each, and the "
+            f"graph was sharded with message_flow={count}; shard it {remedy}"
         )
     for norm in (part for _, part in nnx.iter_modules(model)):
         if getattr(norm, "reads_all_nodes", False):

@@ -165,8 +165,10 @@ def test_graphs_and_models_that_need_all_nodes_are_refused() -> None:
         train.loss_and_grad(OnTheShard(), sharded, train=True)
     with pytest.raises(ValueError, match="has a BatchNorm, whose mean and variance are over all"):
         train.loss_and_grad(model_of(norm="batch"), sharded, train=True)
-    with pytest.raises(ValueError, match=r"the model has 3 layers that read edges, and .*flow=2"):
+    with pytest.raises(ValueError, match=r"GCN has 3 layers that .*flow=2; shard it with .*flow=3"):
         three = nn.GCN(WIDE, HIDDEN, NUM_CLASSES, num_layers=3, rngs=nnx.Rngs(0))
         train.fit(three, sharded, optax.sgd(0.1), epochs=1)
+    with pytest.raises(ValueError, match=r"APPNP has 0 layers .*; shard it without message_flow"):
+        train.loss_and_grad(model_of(nn.APPNP), sharded)
     with pytest.raises(ValueError, match="measure_every, repartition: not for a graph with mess"):
         train.fit(model_of(), sharded, optax.sgd(0.1), epochs=1, source=graph, measure_every=1)
