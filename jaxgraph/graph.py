@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from jaxgraph.graph_arrays import (
     NODE_FIELDS,
+    check_label_columns,
     check_masked_nodes_labelled,
     check_masks_disjoint,
     checked_categories,
@@ -120,6 +121,8 @@ class Graph:
         }
         check_masks_disjoint(masks)
         check_masked_nodes_labelled(masks, checked["labels"])
+        arrays = checked["node_data"], checked["nodes"], checked["labels"], masks["train_mask"]
+        check_label_columns(*arrays)
         for name, value in (checked | masks).items():
             object.__setattr__(self, name, value)
 

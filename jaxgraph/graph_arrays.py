@@ -15,6 +15,9 @@ import scipy.sparse as sp
 NODE_FIELDS = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
 """Arguments of ``Graph`` with a row per node, besides names."""
 
+LABEL_COLUMNS = "label_columns"
+"""The named array of a graph whose features end with the labels of training nodes."""
+
 # Elements that are searched for NaN at a time: the boolean temporary stays in the cache.
 _FINITE_CHUNK_ELEMENTS = 1 << 17
 # Each class is a column of a model's output, and of every count by class.
@@ -417,3 +420,25 @@ def check_masked_nodes_labelled(
                 f"{name}: {missing} of its nodes have no label (-1); expected labelled nodes. Take "
                 f"them out with {name} & (labels >= 0)."
             )
+
+
+def check_label_columns(
+    node_data: Mapping[str, np.ndarray], nodes: Any, labels: Any, train_mask: Any
+) -> None:
+    """Raises ValueError where features no longer end with the labels of the training nodes."""
+    marked = node_data.get(LABEL_COLUMNS)
+    if marked is None:
+        return
+    shown = np.zeros(len(marked), bool) if train_mask is None else train_mask
+    if nodes is not None and labels is not None and labels.ndim == 1:
+        first, (ids,) = nodes.shape[1] - int(labels.max()) - 1, np.nonzero(shown)
+        columns, is_whole = nodes[:, max(first, 0) :], first >= 0 and np.array_equal(marked, shown)
+        # Sums, since a sparse array may have sparse comparisons.
+        if is_whole and (columns[ids, labels[ids]] == 1).sum() == (columns != 0).sum() == ids.size:
+            return
+    raise ValueError(
+        f"node_data[{LABEL_COLUMNS!r}]: the last columns of nodes are no longer the labels of the "
+        "training nodes; expected that neither nodes, labels, train_mask nor this array change "
+        "once they are there. Change the graph first, and add the columns last, with "
+        "jaxgraph.transforms.with_label_columns."
+    )

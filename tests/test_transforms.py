@@ -319,3 +319,65 @@ def test_a_split_can_be_drawn_among_some_nodes() -> None:
         np.testing.assert_array_equal(masks.sum(axis=0), among)
     with pytest.raises(ValueError, match=r"among: got int64 \[3\]; expected bool \[30\]"):
         transforms.random_split(graph, 2, 2, among=np.arange(3))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "none"])
+def test_label_columns_are_the_classes_of_training_nodes(kind: str) -> None:
+    labels = np.array([2, 0, 1, 2, -1, 0])
+    nodes: Any = np.arange(12, dtype=np.float32).reshape(6, 2)
+    nodes = {"dense": nodes, "sparse": sp.csr_array(nodes), "none": None}[kind]
+    split = np.array([0, 0, 1, 2, 3, 2])
+    masks = {name: split == i for i, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+    graph = Graph.from_edges([0], [1], nodes=nodes, labels=labels, num_nodes=6, **masks)
+    found = transforms.with_label_columns(graph)
+    assert sp.issparse(found.nodes) == (kind == "sparse")
+    rows = found.nodes.toarray() if sp.issparse(found.nodes) else found.nodes
+    expected = np.zeros((6, 3))
+    expected[0, 2] = expected[1, 0] = 1
+    np.testing.assert_array_equal(rows[:, -3:], expected)
+    if graph.nodes is not None:
+        before = graph.nodes.toarray() if kind == "sparse" else graph.nodes
+        np.testing.assert_array_equal(rows[:, :-3], before)
+    np.testing.assert_array_equal(found.node_data["label_columns"], graph.train_mask)
+    assert transforms.subgraph(found, np.array([2, 3])).train_mask is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"labels": None}, "has no labels"),
+        ({"labels": np.eye(6)}, "has labels of several classes at once"),
+        ({"train_mask": None}, "has no training nodes"),
+    ],
+)
+def test_labels_that_make_no_columns_are_refused(changes: dict[str, Any], match: str) -> None:
+    graph = Graph.from_edges(
+        [0], [1], labels=np.arange(6) % 3, train_mask=np.arange(6) < 4, name="few"
+    )
+    assert transforms.with_label_columns(graph).num_features == 3
+    with pytest.raises(ValueError, match=f"the graph 'few' {match}"):
+        transforms.with_label_columns(graph.replace(**changes))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda graph: graph.replace(nodes=graph.nodes[:, :2]),
+        lambda graph: graph.replace(nodes=graph.nodes[:, ::-1]),
+        lambda graph: graph.replace(nodes=2 * graph.nodes),
+        lambda graph: graph.replace(nodes=None),
+        lambda graph: graph.replace(labels=None),
+        lambda graph: graph.replace(labels=np.roll(graph.labels, 1)),
+        lambda graph: graph.replace(train_mask=graph.train_mask & (np.arange(6) > 1)),
+        lambda graph: graph.with_nodes(label_columns=np.ones(6, bool)),
+        lambda graph: transforms.subgraph(graph, np.flatnonzero(graph.labels < 2)),
+        transforms.degree_features,
+    ],
+)
+def test_label_columns_stay_those_of_the_training_nodes(change: Any) -> None:
+    graph = Graph.from_edges([0], [1], labels=np.arange(6) % 3, train_mask=np.arange(6) < 4)
+    found = transforms.with_label_columns(graph)
+    with pytest.raises(ValueError, match="are no longer the labels of the training nodes"):
+        change(found)
+    with pytest.raises(ValueError, match="has label columns already"):
+        transforms.with_label_columns(found)

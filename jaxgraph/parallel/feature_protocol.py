@@ -180,6 +180,10 @@ class FeatureKind:
         """The features of the first nodes of the table."""
         return self._dense("message flow").first_rows(count)
 
+    def hidden(self, nodes: Nodes, key: jax.Array, rate: float, first: Any) -> Any:
+        """The features with 0 from column `first` on in nodes that are drawn with a probability."""
+        return self._dense("hiding columns").hidden(nodes, key, rate, first)
+
     def check_dense(self, purpose: str) -> None:
         """Raises TypeError where only non-zeros are held."""
         if self.is_sparse:
@@ -294,6 +298,11 @@ class DenseRows(FeatureKind):
     def first_rows(self, count: int) -> jax.Array:
         """The first rows."""
         return self.values[:count]
+
+    def hidden(self, nodes: Nodes, key: jax.Array, rate: float, first: Any) -> Any:
+        """The rows, of which some are 0 from a column on."""
+        keep = node_keep_mask(key, nodes.node_ids, 1, rate) | (jnp.arange(self.columns) < first)
+        return jnp.where(keep, self.values, jnp.zeros((), self.dtype))
 
     def rows(self, purpose: str) -> jax.Array:
         """The array."""

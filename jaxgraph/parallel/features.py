@@ -149,6 +149,12 @@ class FeatureColumns(FeatureKind):
         values = features_of(self.values).dropped(everyone, key, rate, self.offset)
         return dataclasses.replace(self, values=values)
 
+    def hidden(self, nodes: Any, key: jax.Array, rate: float, first: Any) -> Any:
+        """The columns, which are 0 in some nodes from a column of the graph on."""
+        everyone = nodes.require_columns().nodes
+        values = features_of(self.values).hidden(everyone, key, rate, first - self.offset)
+        return dataclasses.replace(self, values=values)
+
     def rows(self, purpose: str) -> jax.Array:
         """Raises TypeError: a device holds no row of a node."""
         self.check_dense(purpose)

@@ -157,6 +157,15 @@ class SparseFeatures(FeatureKind):
 
         return self.map_values(drop)
 
+    def hidden(self, nodes: Nodes, key: jax.Array, rate: float, first: Any) -> Any:
+        """The non-zeros, of which those are 0 that would be 0 of dense rows."""
+
+        def hide(values: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
+            keep = entry_keep_mask(key, self.node_ids, rows, jnp.zeros_like(columns), rate)
+            return jnp.where(keep | (columns < first), values, jnp.zeros((), values.dtype))
+
+        return self.map_values(hide)
+
     def digest(self, of_rows: np.ndarray, of_columns: Numbers, first: int = 0) -> int:
         """The sum over the non-zeros."""
         rows: Any = self.by_row

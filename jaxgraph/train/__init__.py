@@ -14,6 +14,7 @@ from jaxgraph.train.history import (
     Move,
     TrainingInterrupted,
 )
+from jaxgraph.train.masked_labels import MaskedLabelPrediction
 from jaxgraph.train.passes import compile_inference, evaluate, loss_and_grad, predict
 from jaxgraph.train.regression import NodeRegression
 from jaxgraph.train.step import compile_train_step
@@ -26,6 +27,7 @@ __all__ = [
     "EpochRecord",
     "FitState",
     "History",
+    "MaskedLabelPrediction",
     "Measured",
     "Move",
     "NodeClassification",

@@ -93,6 +93,13 @@ def checked_graphs(
     return tuple(graphs)
 
 
+def check_training(task: Task, graphs: Sequence[ShardedGraph]) -> None:
+    """Has a task check graphs with training nodes and their data."""
+    for graph in graphs:
+        if "train" in task.splits(graph.shards):
+            task.check_training(graph)
+
+
 def checked_graph(
     model: Any, sharded: Any, task: Task | None = None, **options: Any
 ) -> ShardedGraph:

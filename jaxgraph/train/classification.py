@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxgraph.graph_arrays import LABEL_COLUMNS
 from jaxgraph.kinds import check_graph
 from jaxgraph.metrics import accuracy_counts, f1_counts, f1_from_counts
 from jaxgraph.ops.core.precision import to_accumulation
-from jaxgraph.parallel import Shard
+from jaxgraph.parallel import Shard, ShardedGraph
 from jaxgraph.train.task import Sums, Task, described, split_mask
 
 if TYPE_CHECKING:
@@ -98,6 +99,14 @@ class NodeClassification(Task):
                 "'target') for numbers of graph.with_nodes(target=...)"
             )
         return super().splits(shard)
+
+    def check_training(self, graph: ShardedGraph) -> None:
+        """Refuses features that show the labels to learn; see `Task.check_training`."""
+        if LABEL_COLUMNS in graph.shards.node_data:
+            raise ValueError(
+                "the graph has label columns, which show each training node the label that it is "
+                "to learn; pass task=jaxgraph.train.MaskedLabelPrediction(), which hides them"
+            )
 
     def sums(self, outputs: jax.Array, shard: Shard, split: str) -> Sums:
         """Sums over the labelled nodes of a split; see `Task.sums`.

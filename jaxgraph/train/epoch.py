@@ -40,7 +40,8 @@ class Outcome:
 
     Attributes:
       loss: the step's loss.
-      metrics: the metrics after the step, by split and name.
+      metrics: the metrics after the step, by split and name; of "train" those of the step where the
+        task evaluates no training nodes.
       is_best: whether the validation loss is the lowest so far.
     """
 
@@ -223,8 +224,9 @@ def choose(
 ) -> tuple[Kept, Outcome]:
     """Computes the scalars of an epoch, and chooses the variables to keep."""
     task = learner.task
-    metrics = {split: task.metrics(sums) for split, sums in add_sums(evaluations).items()}
-    loss = task.metrics(add_sums([{"train": sums} for sums in steps])["train"])["loss"]
+    of_step = task.metrics(add_sums([{"train": sums} for sums in steps])["train"])
+    evaluated = {split: task.metrics(sums) for split, sums in add_sums(evaluations).items()}
+    metrics, loss = {"train": of_step} | evaluated, of_step["loss"]
     good = jnp.isfinite(loss) & jnp.isfinite(metrics["train"]["loss"])
     val_loss = kept.val_loss
     is_best = good
@@ -232,10 +234,10 @@ def choose(
         val_loss = metrics["val"]["loss"].astype(kept.val_loss.dtype)
         good &= jnp.isfinite(val_loss)
         is_best = good & (val_loss < kept.val_loss)
-    evaluated = learner.evaluated(state)
+    chosen = learner.evaluated(state)
     params, statistics = jax.tree.map(
         lambda new, old: jnp.where(is_best, new, old),
-        (evaluated.params, evaluated.statistics),
+        (chosen.params, chosen.statistics),
         (kept.params, kept.statistics),
     )
     lowest = jnp.where(is_best, val_loss, kept.val_loss)

@@ -18,6 +18,7 @@ from jaxgraph.train.agreement import check_alike
 from jaxgraph.train.arguments import (
     check_eval_params,
     check_optimizer,
+    check_training,
     checked_count,
     checked_graphs,
     checked_task,
@@ -153,6 +154,7 @@ def fit(
         wanted = (source, measure_every, repartition)
         begin_watch = watch_of(model, sharded, *wanted, aggregate_once=aggregate_once)
     graphs = checked_graphs(model, sharded, task, train=True)
+    check_training(task, graphs)
     check_optimizer(optimizer, model)
     check_eval_params(eval_params, optimizer, model, graphs)
     epochs = checked_count("epochs", epochs)

@@ -39,7 +39,9 @@ class EpochRecord:
       loss: training loss of the step (dropout on, before the parameters changed).
       val_loss: validation loss after the step; NaN without validation nodes.
       seconds: time of step and evaluation, without compilation.
-      metrics: the task's metrics after the step, by split.
+      metrics: the task's metrics after the step, by split; of "train" those of the step itself,
+        before the parameters changed, where the task evaluates no training nodes
+        (`MaskedLabelPrediction`).
       is_best: whether the validation loss is lower than in all earlier epochs, including those
         before a continued run; always true without validation nodes.
       slowest_part: the slowest part by the measurements before the epoch; None unless `fit`

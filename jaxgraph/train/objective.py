@@ -107,9 +107,10 @@ def plain_shard(shard: Shard) -> Shard:
 
 
 def objective(
-    split: Split, shard: Shard, key: jax.Array | None, task: Task, train: bool
+    split: Split, shard: Shard, key: jax.Array, task: Task, train: bool
 ) -> tuple[jax.Array, tuple[Sums, nnx.State]]:
     """The training loss of the whole graph on one shard of it, the task's sums and statistics."""
+    shard = task.in_training(shard, key)
     flow = shard.flow
     outputs, statistics = apply_model(split, shard, key, train, flow)
     with_loss = shard.at_receivers(flow[-1]) if flow else shard
@@ -130,8 +131,8 @@ def rows_of_model(split: Split, shard: Shard) -> jax.Array:
 
 
 def split_sums(split: Split, shard: Shard, task: Task) -> dict[str, Sums]:
-    """A task's sums over all shards for every split, without dropout."""
-    flow, splits, covered = shard.flow, task.splits(shard), shard.manifest.flow
+    """A task's sums over all shards for every split that it evaluates, without dropout."""
+    flow, splits, covered = shard.flow, task.evaluated_splits(shard), shard.manifest.flow
     if covered is None or not set(splits) <= set(covered.splits):
         flow = ()
     outputs, _ = apply_model(split, shard, flow=flow)
@@ -145,11 +146,11 @@ def sums_of_splits(split: Split, sharded: ShardedGraph, task: Task) -> dict[str,
 
 
 def gradients(
-    split: Split, sharded: ShardedGraph, key: jax.Array | None, task: Task, train: bool
+    split: Split, sharded: ShardedGraph, key: jax.Array, task: Task, train: bool
 ) -> tuple[jax.Array, Sums, nnx.State, nnx.State]:
     """Computes the training loss of a sharded graph and its gradient."""
 
-    def on_shard(split: Split, shard: Shard, key: jax.Array | None):
+    def on_shard(split: Split, shard: Shard, key: jax.Array):
         params = split.params
         if shard.implementation == "cpu":
             params = on_large_pages(params, _activation_bytes(params, shard.num_rows))

@@ -20,7 +20,7 @@ from jaxgraph.parallel.spmd import collect_rows, in_order
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.seeds import checked_seed
-from jaxgraph.train.arguments import checked_graph, checked_graphs, checked_task
+from jaxgraph.train.arguments import check_training, checked_graph, checked_graphs, checked_task
 from jaxgraph.train.fit_state import abstract_variables, place_variables, random_key
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import (
@@ -65,6 +65,7 @@ def loss_and_grad(
     """
     task = checked_task(task)
     sharded = checked_graph(model, sharded, task, train=True)
+    check_training(task, [sharded])
     key = random_key(checked_seed("seed", seed), sharded)
     split = place_variables(split_model(model), sharded)
     return passes_over(sharded).loss_and_grad(split, key, task, bool(train))
@@ -101,7 +102,7 @@ def evaluate(
       task: the task to measure; None: `NodeClassification()`.
 
     Returns:
-      Metrics by name for each of "train", "val" and "test" with a mask.
+      Metrics by name for each of "train", "val" and "test" with a mask that the task evaluates.
 
     Raises:
       ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
@@ -175,7 +176,7 @@ class Passes:
         return loss, collect_rows(grads, self.graph)
 
     def sums(self, split: Split, task: Task) -> dict[str, Sums]:
-        """A task's sums for every split of the graph, without dropout."""
+        """A task's sums for every split that it evaluates, without dropout."""
         return _sums(split, self.graph, task)
 
     def outputs(self, split: Split) -> np.ndarray:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.kinds import kind_of
-from jaxgraph.parallel import Shard
+from jaxgraph.parallel import Shard, ShardedGraph
 
 SPLITS = ("train", "val", "test")
 
@@ -25,8 +25,9 @@ class Task(Protocol):
 
     A task is hashable and holds no arrays, which belong to the graph (`Graph.with_nodes`): it is a
     static part of compiled programs. Two tasks of one class with equal attributes are equal. Calls
-    of its three methods follow this order: `splits` before compilation, `sums` on every shard,
-    `metrics` on the sums over all shards and all graphs.
+    of its methods follow this order: `splits` and `check_training` before compilation,
+    `in_training` on every shard of a step, `evaluated_splits` of an evaluation, `sums` on every
+    shard, `metrics` on the sums over all shards and all graphs.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -49,6 +50,39 @@ class Task(Protocol):
           ValueError: the graph lacks the task's targets.
         """
         return tuple(name for name in SPLITS if getattr(shard, f"{name}_mask") is not None)
+
+    def evaluated_splits(self, shard: Shard) -> tuple[str, ...]:
+        """Returns the splits that an evaluation measures; by default, all.
+
+        Without "train", the metrics of an epoch have those of its step under that name.
+
+        Args:
+          shard: as for `splits`.
+
+        Returns:
+          Names in the order above.
+        """
+        return self.splits(shard)
+
+    def check_training(self, graph: ShardedGraph) -> None:
+        """Raises ValueError where a graph with training nodes cannot be learned from.
+
+        Args:
+          graph: the sharded graph, with its data.
+        """
+
+    def in_training(self, shard: Shard, key: jax.Array) -> Shard:
+        """Returns the shard as a step sees it; by default, as it is.
+
+        Args:
+          shard: the shard; its features may be of any kind.
+          key: the random key of the step. Layers draw from it too, so fold a number of your own
+            into it.
+
+        Returns:
+          The shard on which the model runs and whose training loss counts.
+        """
+        return shard
 
     def sums(self, outputs: Any, shard: Shard, split: str) -> Sums:
         """Returns this shard's share of the sums from which loss and metrics are computed.
