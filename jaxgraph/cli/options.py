@@ -171,6 +171,12 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
     hosts: int | None = of_device(
         "Hosts of the devices; those of the processes if not given.", least=1
     )
+    labels_as_inputs: float | None = of_training(
+        "Give labels of training nodes to the model: in each epoch this share of them shows its "
+        "label, and the others learn theirs; 0.5 is usual.",
+        least=0.01,
+        most=0.99,
+    )
     epochs: int | None = of_training("Passes over the graph, at most.", least=1, most=2**31 - 1)
     lr: float | None = of_training("Step size of Adam.", least=0)
     weight_decay: float | None = of_training("L2 penalty.", least=0)

@@ -19,11 +19,14 @@ from jaxgraph.cli.recipes import Recipe, build_model, chosen_recipe, optimizer_o
 from jaxgraph.cli.result_files import write_json, write_predictions
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
 from jaxgraph.graph import Graph
+from jaxgraph.graph_arrays import LABEL_COLUMNS
 from jaxgraph.graph_facts import GraphFacts, TypedFacts, facts_of, facts_of_typed
 from jaxgraph.launch.signals import Signals, end_at_once, say
 from jaxgraph.layout.part_files import PartFolder, open_parts
+from jaxgraph.layout.schema import NODE_PREFIX
 from jaxgraph.partition import partition
 from jaxgraph.run_log import check_log
+from jaxgraph.transforms import with_label_columns
 from jaxgraph.typed_graph import TypedGraph
 from jaxgraph.written_file import check_writable, write_each
 
@@ -186,6 +189,8 @@ def _read(options: TrainOptions, group: ProcessGroup) -> _Run:
         return _of_types(options, settings, loaded)
     graph = prepared(settings, loaded)
     divided = settings.normalize and graph.nodes is not None
+    if options.labels_as_inputs is not None:
+        graph = with_label_columns(graph)
     facts = facts_of(graph, dataset=options.dataset, normalized=divided)
     _check_trainable(facts)
     how: dict[str, Any] = {"method": partitioner, "seed": options.seed, "order": options.order}
@@ -197,10 +202,18 @@ def _read(options: TrainOptions, group: ProcessGroup) -> _Run:
     model = build_model(settings, facts, options.seed, options.dtype)
     how["mesh"] = mesh_of(devices or 1, group.count)
     optimizer, limit = optimizer_of(settings), str(options.memory_limit)
-    parts = fewest_parts(model, graph, optimizer, limit, **how)
+    parts = fewest_parts(model, graph, optimizer, limit, task=_task_of(options), **how)
     options = replace(options, parts=parts.num_parts)
     _warn_of_many_parts(options, facts, group)
     return _Run(options, settings, facts, (graph, parts))
+
+
+def _task_of(options: TrainOptions) -> Any:
+    """The task to learn; None: node classification."""
+    from jaxgraph.train import MaskedLabelPrediction
+
+    shown = options.labels_as_inputs
+    return None if shown is None else MaskedLabelPrediction(shown=shown)
 
 
 def _of_types(options: TrainOptions, settings: Recipe, graph: TypedGraph) -> _Run:
@@ -210,6 +223,7 @@ def _of_types(options: TrainOptions, settings: Recipe, graph: TypedGraph) -> _Ru
             f"{graph.name} has typed edges, which are trained on with --mode sar or --mode domain, "
             "and without --repartition."
         )
+    options.refuse(["labels_as_inputs"], f"not for {graph.name}, whose edges have types.")
     facts = facts_of_typed(graph, dataset=options.dataset).of_one()
     if "train" not in facts.splits:
         raise ValueError(f"{facts.name} has no training nodes.")
@@ -224,6 +238,17 @@ def _opened(options: TrainOptions, path: Any, group: ProcessGroup) -> _Run:
     options.refuse(sorted(settled), f"settled when the parts in {path} were written; leave it out.")
     folder = open_parts(path)
     facts, columns = folder.graph, folder.manifest.columns
+    has_columns = f"{NODE_PREFIX}{LABEL_COLUMNS}" in folder.contents.parts[0].arrays
+    if has_columns and options.labels_as_inputs is None:
+        raise ValueError(
+            f"--partition: the parts in {path} have label columns; give --labels-as-inputs 0.5."
+        )
+    if not has_columns:
+        options.refuse(
+            ["labels_as_inputs"],
+            f"the parts in {path} have no label columns; give --dataset instead of --partition, or "
+            "write parts of jaxgraph.transforms.with_label_columns(graph).",
+        )
     is_typed = isinstance(facts, TypedFacts)
     facts = facts.of_one() if is_typed else facts
     settings = chosen_recipe(options, str(facts.dataset))
@@ -261,6 +286,7 @@ def _planned(run: _Run, group: ProcessGroup) -> _Run:
         optimizer_of(run.settings),
         methods=(str(options.partitioner),),
         memory_limit=options.memory_limit if on_one else None,
+        task=_task_of(options),
         compile=on_one and options.memory_limit is not None,
     )
     chosen: dict[str, Any] = {**plan.shard_options(), "parts": plan.num_parts}
@@ -359,6 +385,7 @@ def _train(
                 sharded,
                 optimizer_of(settings),
                 epochs=settings.epochs,
+                task=_task_of(options),
                 seed=options.seed,
                 memory_limit=options.memory_limit,
                 patience=settings.patience or None,

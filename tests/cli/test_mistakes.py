@@ -20,6 +20,7 @@ MISTAKES: dict[str, dict[str, str]] = {
         "--parts 500": "num_parts: got 500 for a graph of 200 nodes",
         "--model gcn --heads 4": "no attention heads",
         "--memory-limit '16 quarks'": "--memory-limit: got '16 quarks'; expected an amount of",
+        "--labels-as-inputs 1": "--labels-as-inputs: got 1.0; expected a number of at most 0.99",
         "--dropout 1.5": "--dropout: got 1.5; expected a number of at most 1.",
         "--lr nan": "--lr: got nan; expected",
         "--lr inf": "--lr: got inf; expected",
@@ -58,6 +59,7 @@ MISTAKES: dict[str, dict[str, str]] = {
         "--repartition auto": "--repartition: settled when",
         "--message-flow": "--message-flow: settled when",
         "--dataset karate": "--dataset, --partition: expected one of them",
+        "--labels-as-inputs 0.5": "--labels-as-inputs: the parts in PARTS have no label columns",
         "--model gine": "--model: gine reads features of edges, and karate has none",
     },
     f"partition {SBM} --parts 2": {

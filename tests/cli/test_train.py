@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from jaxgraph import train
+from jaxgraph import datasets, train
 from jaxgraph.cli.display import EpochBar
 from jaxgraph.cli.main import app
+from jaxgraph.parallel import write_parts
+from jaxgraph.partition import partition
 from jaxgraph.train.history import Measured, Move
+from jaxgraph.transforms import with_label_columns
 from tests.cli import command
 from tests.cli.command import refused
 
@@ -278,3 +281,26 @@ def test_predictions_on_a_full_disk_do_not_lose_the_result(tmp_path: Path, parts
     line = refused("train", *options, "--predictions", "/dev/full")
     assert "/dev/full could not be written (no space left on device)" in line
     assert json.loads(path.read_text())["history"]["loss"]
+
+
+@pytest.mark.slow
+def test_labels_are_inputs(tmp_path: Path):
+    found = run("--labels-as-inputs", "0.5", "--parts", "2", out=tmp_path / "run.json")
+    assert found["options"]["labels_as_inputs"] == 0.5
+    assert found["evaluation"].keys() == {"train", "val", "test"}
+    best = found["best_epoch"] - 1
+    assert found["evaluation"]["train"]["loss"] == found["history"]["loss"][best]
+
+
+@pytest.mark.slow
+def test_labels_are_inputs_of_real_data_and_of_parts_on_disk(tmp_path: Path, data_dir: Path):
+    cora = ("--dataset", "cora", "--data-dir", str(data_dir), "--epochs", "80")
+    given = ("train", "--labels-as-inputs", "0.5", "--hidden", "16")
+    for further in (("--parts", "2"), ("--mode", "stream", "--memory-limit", "1GB")):
+        found = command.written(tmp_path / "c", *given, *cora, *further)
+        assert found["evaluation"]["test"]["accuracy"] > 0.7
+    graph = with_label_columns(datasets.load("sbm", num_nodes=200, num_classes=4, num_features=8))
+    write_parts(graph, partition(graph, 2), tmp_path / "parts")
+    read = ("--partition", str(tmp_path / "parts"), "--epochs", "3")
+    assert len(command.written(tmp_path / "p", *given, *read)["history"]["loss"]) == 3
+    assert "have label columns; give --labels-as-inputs 0.5" in refused("train", *read)
