@@ -11,10 +11,11 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph import Graph, TypedGraph, nn, saga, train
+from jaxgraph import Graph, TypedGraph, datasets, nn, saga, train, transforms
 from jaxgraph.analysis import traffic
 from jaxgraph.layout.part_files import open_parts
 from jaxgraph.parallel import make_mesh, place, shard, write_parts
+from jaxgraph.partition import partition
 from tests.law.passes import TOLERANCE, WIDE, graph_of, parts_of
 from tests.strategies import NUM_CLASSES
 from tests.tolerance import relative_error
@@ -53,6 +54,23 @@ def test_runs_are_those_without_it(val: Any, options: dict[str, Any], mode: str)
     expected = run(graph, 1, None, **options)
     for name, value in run(graph, 3, LAYERS, mode, **options).items():
         assert relative_error(value, expected[name]) < TOLERANCE, name
+
+
+@pytest.mark.parametrize("mode", ["sar", pytest.param("domain", marks=pytest.mark.slow)])
+def test_labels_as_inputs_are_shown_and_hidden_alike(mode: str) -> None:
+    graph = datasets.load("sbm", num_nodes=600, num_classes=3, num_features=8, degree=3, seed=0)
+    few = np.arange(graph.num_nodes) % 15 == 0
+    graph = graph.replace(train_mask=few, val_mask=np.roll(few, 1), test_mask=None)
+    graph, found = transforms.with_label_columns(graph), []
+    for parts, flow in ((1, None), (3, LAYERS)):
+        how: dict[str, Any] = {"message_flow": flow}
+        sharded = shard(graph, partition(graph, parts, "hash"), make_mesh(parts), mode, **how)
+        model = nn.GCN(graph.num_features, HIDDEN, 3, dropout=0.2, rngs=nnx.Rngs(0))
+        task = train.MaskedLabelPrediction()
+        history = train.fit(model, sharded, optax.adam(1e-2), epochs=3, seed=1, task=task)
+        found.append((history.loss, history.val_loss, history.metrics["train"]["accuracy"]))
+    for one, other in zip(*found, strict=True):
+        assert relative_error(one, other) < TOLERANCE
 
 
 def test_restricted_batch_norm_does_not_depend_on_the_number_of_devices() -> None:
