@@ -3,7 +3,7 @@
 from jaxgraph.layers.activations import elu
 from jaxgraph.layers.attention import gat_conv, gatv2_conv
 from jaxgraph.layers.attention_weights import attention_weights
-from jaxgraph.layers.convolutions import gcn_conv, gin_conv, sage_conv
+from jaxgraph.layers.convolutions import gcn_conv, gin_conv, sage_conv, sgc_conv
 from jaxgraph.layers.dense import MAPPED, dropout, linear
 from jaxgraph.layers.edge_dropout import dropout_edge
 from jaxgraph.layers.gine import gine_conv
@@ -41,6 +41,7 @@ __all__ = [
     "pna_conv",
     "rgcn_conv",
     "sage_conv",
+    "sgc_conv",
     "transformer_conv",
 ]
 

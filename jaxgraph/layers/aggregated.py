@@ -97,6 +97,7 @@ class FirstAggregation:
         backward needs no residual other than the layer's output.
       is_joined_with_features: whether the layer multiplies features and aggregate by a matrix each;
         stored side by side, they take one product.
+      steps: how often it is applied, to features and then to its own result.
     """
 
     aggregation: Aggregation
@@ -104,3 +105,4 @@ class FirstAggregation:
     in_training: bool = True
     is_followed_by_maps: bool = True
     is_joined_with_features: bool = False
+    steps: int = 1

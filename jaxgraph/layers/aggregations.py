@@ -94,6 +94,17 @@ class SymmetricSum(_Aggregation):
 
 
 @dataclasses.dataclass(frozen=True)
+class SymmetricPower(SymmetricSum):
+    """A^steps x with the A of `SymmetricSum`, of which its messages are one step.
+
+    Attributes:
+      steps: number of steps.
+    """
+
+    steps: int = 2
+
+
+@dataclasses.dataclass(frozen=True)
 class NeighborReduction(_Aggregation):
     """y_i = reduce_{j -> i}(w_ij x_j), and 0 without neighbours
 

@@ -1,4 +1,4 @@
-"""Graph convolutions whose messages are the senders' features: GCN, GraphSAGE and GIN.
+"""Graph convolutions whose messages are the senders' features: GCN, SGC, GraphSAGE and GIN.
 
 A linear map and a sum over neighbours commute. A convolution maps its features before the sum where
 that makes them narrower, otherwise after it; for features that are split by column, this device's
@@ -20,12 +20,14 @@ import jax.numpy as jnp
 from jaxgraph.layers.activations import keeping_output
 from jaxgraph.layers.aggregations import (
     NeighborReduction,
+    SymmetricPower,
     SymmetricSum,
     narrows,
     stored,
 )
 from jaxgraph.layers.dense import add_bias, check_width, linear, product, products, rounded
 from jaxgraph.layers.edge_data import check_edge_data
+from jaxgraph.layers.propagation import appnp_propagate, check_steps
 from jaxgraph.ops.core.reductions import check_reduction
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
@@ -201,6 +203,46 @@ _GCN = _Orders(
     map_after=lambda by, kernels, x, aggregated: product(by, aggregated, kernels["kernel"]),
     finish=_with_bias,
 )
+
+
+def sgc_conv(
+    params: Params,
+    shard: Graph | Shard,
+    x: Features,
+    *,
+    steps: int = 2,
+    add_self_loops: bool = True,
+) -> jax.Array:
+    """y = A^steps (x W) + b
+
+    where A is the aggregation of `gcn_conv` (`SymmetricSum`).
+
+    Args:
+      params: "kernel" float [in_features, out_features], W; optionally "bias" [out_features], b.
+      shard: a graph, on one device; or the shard, under `spmd`.
+      x: float [rows, in_features]; or this device's columns of all nodes.
+      steps: number of steps.
+      add_self_loops: whether a node without a self-loop counts as having one, of weight 1.
+
+    Returns:
+      float [rows, out_features].
+
+    Raises:
+      ValueError: `steps` is out of range, senders and receivers are different nodes, or the graph
+        has `edges` or `edge_type`, which would be ignored.
+
+    References:
+      Wu et al., "Simplifying graph convolutional networks", 2019, equation 8.
+    """
+    aggregation = SymmetricPower(add_self_loops, steps)
+    shard, x = on_device(shard, x)
+    check_edge_data(shard, "sgc_conv", aggregation.edge_data)
+    check_steps(shard, "sgc_conv", steps)
+    if stored(shard, x, aggregation):
+        return _convolve(params, shard, x, aggregation, _GCN)
+    y = linear(shard, plain_features(x), params["kernel"])
+    y = appnp_propagate(shard, y, steps=steps, alpha=0.0, add_self_loops=add_self_loops)
+    return add_bias(y, params.get("bias"))
 
 
 def sage_conv(

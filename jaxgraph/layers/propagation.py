@@ -1,10 +1,10 @@
-"""Propagation without parameters: personalised PageRank (APPNP), and initial residuals (GCNII)."""
+"""Propagation without parameters: of predictions (APPNP) and labels; initial residuals (GCNII)."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgraph.kinds import check_positive
 from jaxgraph.layers.aggregations import SymmetricSum
 from jaxgraph.layers.dense import check_rate, check_width, product, require_rows, rounded
 from jaxgraph.layers.edge_data import check_edge_data
@@ -72,7 +73,11 @@ def appnp_propagate(
     shard, x = on_device(shard, x)
     aggregation = SymmetricSum(add_self_loops)
     check_edge_data(shard, "appnp_propagate", aggregation.edge_data)
-    _check(shard, steps, alpha, dropout, key)
+    check_steps(shard, "appnp_propagate", steps)
+    check_alpha(alpha)
+    check_rate(dropout)
+    if dropout and key is None:
+        raise ValueError("dropout needs a random key: pass key=jax.random.key(...)")
     x = shard.mask_rows(require_rows(x, "appnp_propagate"))
     words = None
     if dropout and key is not None:
@@ -83,18 +88,28 @@ def appnp_propagate(
     return _propagated(settings, shard, words, shard.edge_weight, x)
 
 
-def _check(shard: Any, steps: Any, alpha: Any, dropout: float, key: jax.Array | None) -> None:
+def propagate_values(
+    shard: Shard,
+    values: jax.Array,
+    start: jax.Array,
+    *,
+    steps: int,
+    alpha: Any,
+    post_step: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+    """z = post_step(alpha A z + (1 - alpha) start), `steps` times from `values`; A adds no loop."""
+    settings = _Settings(SymmetricSum(add_self_loops=False), steps, 1 - alpha, 0.0)
+    return _loop(settings, shard, None, shard.edge_weight, values, start, post_step)
+
+
+def check_steps(shard: Any, layer: str, steps: Any) -> None:
+    """Checks that a layer can take some steps over a neighbourhood."""
     if not isinstance(shard, Shard):
         raise ValueError(
-            f"appnp_propagate was given a {type(shard).__name__}; expected a graph or the shard of "
+            f"{layer} was given a {type(shard).__name__}; expected a graph or the shard of "
             "a device: it aggregates what it has aggregated, over the same nodes"
         )
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise ValueError(f"steps is {steps!r}; expected a positive integer")
-    check_alpha(alpha)
-    check_rate(dropout)
-    if dropout and key is None:
-        raise ValueError("dropout needs a random key: pass key=jax.random.key(...)")
+    check_positive("steps", steps)
 
 
 def check_alpha(alpha: float) -> None:
@@ -173,11 +188,11 @@ def check_identity(theta: float, layer: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """The options of `appnp_propagate`."""
+    """The options of a propagation; `alpha` is the share of the first values."""
 
     aggregation: SymmetricSum
     steps: int
-    alpha: float
+    alpha: Any
     rate: float
 
 
@@ -212,12 +227,21 @@ def _step(
 
 
 def _loop(
-    settings: _Settings, shard: Shard, words: Any, weights: jax.Array | None, x: jax.Array
+    settings: _Settings,
+    shard: Shard,
+    words: Any,
+    weights: jax.Array | None,
+    z: jax.Array,
+    x: jax.Array,
+    post_step: Callable[[jax.Array], jax.Array] = lambda z: z,
 ) -> jax.Array:
-    def body(step: jax.Array, z: jax.Array) -> jax.Array:
-        return _step(settings, shard, _at(words, step), weights, z) + settings.alpha * x
+    """z = post_step((1 - alpha) A z + alpha x), `steps` times."""
 
-    return lax.fori_loop(0, settings.steps, body, x)
+    def body(step: jax.Array, z: jax.Array) -> jax.Array:
+        moved = _step(settings, shard, _at(words, step), weights, z)
+        return post_step(moved + settings.alpha * x)
+
+    return lax.fori_loop(0, settings.steps, body, z)
 
 
 def _at(words: Any, step: jax.Array) -> Any:
@@ -226,16 +250,17 @@ def _at(words: Any, step: jax.Array) -> Any:
 
 @partial(custom_vjp, nondiff_argnums=(0,))
 def _propagated(settings, shard, words, weights, x):
-    return _loop(settings, shard, words, weights, x)
+    return _loop(settings, shard, words, weights, x, x)
 
 
 def _forward(settings, shard, words, weights, x):
     is_learned = any(leaf.perturbed for leaf in jax.tree.leaves(weights, is_leaf=_is_primal))
     shard, words, weights, x = (primal_values(part) for part in (shard, words, weights, x))
     if is_learned:
-        y, pull = jax.vjp(partial(_loop, settings, shard, words), weights, x)
+        loop = lambda weights, x: _loop(settings, shard, words, weights, x, x)  # noqa: E731
+        y, pull = jax.vjp(loop, weights, x)
         return y, (None, pull)
-    return _loop(settings, shard, words, weights, x), ((shard, words, weights), None)
+    return _loop(settings, shard, words, weights, x, x), ((shard, words, weights), None)
 
 
 def _is_primal(leaf: Any) -> bool:

@@ -25,7 +25,7 @@ from jaxgraph.nn.models import (
 )
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm, RestrictedBatchNorm
 from jaxgraph.nn.pna import PNA, PNAConv
-from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
+from jaxgraph.nn.propagation import APPNP, GCNII, SGC, GCN2Conv
 from jaxgraph.nn.stack import Stack
 from jaxgraph.nn.transformer import Transformer, TransformerConv
 from jaxgraph.nn.typed import HeteroConv
@@ -41,6 +41,7 @@ __all__ = [
     "PNA",
     "RGCN",
     "SAGE",
+    "SGC",
     "BatchNorm",
     "DeepGCN",
     "GATConv",

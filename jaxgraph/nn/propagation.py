@@ -1,4 +1,4 @@
-"""Models with few or no parameters in their propagation: APPNP and GCNII."""
+"""Models with few or no parameters in their propagation: APPNP, SGC and GCNII."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.kinds import check_positive
+from jaxgraph.layers.aggregated import FirstAggregation
+from jaxgraph.layers.aggregations import SymmetricPower
 from jaxgraph.layers.propagation import check_alpha, check_identity
 from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import BATCH_NORMS, joined_width
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import StackedModel
-from jaxgraph.nn.module import Module
+from jaxgraph.nn.module import Module, SizedModule
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.feature_protocol import Features
@@ -82,6 +85,48 @@ class APPNP(StackedModel):
             dropout=self.dropout if train else 0.0,
             key=own,
         )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SGC(SizedModule):
+    """y = A^steps (x W) + b, see `jaxgraph.layers.sgc_conv`.
+
+    `jaxgraph.train.fit` computes A^steps x once.
+
+    Args:
+      in_features: features of x.
+      out_features: features of y.
+      steps: number of steps.
+      add_self_loops: whether a node without a self-loop counts as having one, of weight 1.
+      use_bias: whether there is b.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial W (Glorot uniform); b starts at 0.
+
+    Raises:
+      ValueError: a size, or `steps`, is no positive integer.
+
+    References:
+      Wu et al., "Simplifying graph convolutional networks", 2019.
+    """
+
+    _layer = staticmethod(layers.sgc_conv)
+    _options = ("steps", "add_self_loops")
+
+    steps: int = 2
+    add_self_loops: bool = True
+
+    def _make(self, rngs: nnx.Rngs) -> None:
+        check_positive("steps", self.steps)
+        self.kernel = self._kernel(rngs, self.in_features, self.out_features)
+        if self.use_bias:
+            self.bias = self._zeros(self.out_features)
+
+    @property
+    def first_aggregation(self) -> FirstAggregation:
+        """The aggregation of the features if this is a model's first layer."""
+        aggregation = SymmetricPower(self.add_self_loops, self.steps)
+        return FirstAggregation(aggregation, self.out_features, steps=self.steps)
 
 
 @dataclass(eq=False, repr=False)

@@ -103,12 +103,15 @@ def _streamed_aggregate(first: FirstAggregation, plain: StreamedGraph) -> Stream
     aggregation, joined = first.aggregation, first.is_joined_with_features
     key: Any = f"aggregate {aggregation!r}, {joined}"
 
-    def named(name: Any) -> AggregatedFeatures:
-        return AggregatedFeatures(name, key, aggregation)
+    def typed(table: Any) -> dict[str, Any]:
+        return {"nodes": _typed(table.nodes, first)}
+
+    def named(table: Any) -> dict[str, Any]:
+        return {"nodes": AggregatedFeatures(table.nodes, key, aggregation)}
 
     def make() -> StreamedAggregate:
         function = StreamedFunction(partial(_of_shard, first), plain, (), outputs="rows")
-        graph = plain.with_nodes(lambda x: _typed(x, first), named)
+        graph = plain.with_table(typed, named)
         return StreamedAggregate(graph, function, key)
 
     return plain.parts.cached((key, first.width), make)
@@ -116,11 +119,19 @@ def _streamed_aggregate(first: FirstAggregation, plain: StreamedGraph) -> Stream
 
 def _of_shard(first: FirstAggregation, shard: Shard) -> jax.Array:
     """The aggregate of `AggregatedFeatures` in the rows of a shard with dense features."""
-    x, width = _rows(shard), max(first.width, LEAST_WIDTH)
-    aggregate = features_of(x).aggregated(shard, first.aggregation, width)
+    x = _rows(shard)
+    aggregate = _applied(first, shard, max(first.width, LEAST_WIDTH))
     if first.is_joined_with_features:
         aggregate = jnp.concatenate((shard.mask_rows(x), aggregate), axis=1)
     return aggregate
+
+
+def _applied(first: FirstAggregation, shard: Shard, width: int) -> jax.Array:
+    """The aggregate of a shard's features, where a device holds them, after all steps."""
+    x: Any = features_of(shard.nodes)
+    for _ in range(first.steps):
+        x = dataclasses.replace(x, values=x.aggregated(shard, first.aggregation, width))
+    return x.values
 
 
 def _typed(x: Any, first: FirstAggregation) -> AggregatedFeatures:
@@ -171,7 +182,7 @@ def _aggregate_columns(first: FirstAggregation, sharded: ShardedGraph) -> jax.Ar
     """The aggregate of the columns of every device, [parts, parts * rows, columns]."""
 
     def on_shard(shard: Shard) -> jax.Array:
-        return features_of(shard.nodes).aggregated(shard, first.aggregation, first.width)[None]
+        return _applied(first, shard, first.width)[None]
 
     return spmd(on_shard, outputs="rows")(sharded)
 

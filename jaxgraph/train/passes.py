@@ -16,7 +16,7 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
-from jaxgraph.parallel.spmd import collect_rows, in_order
+from jaxgraph.parallel.spmd import collect_rows
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.seeds import checked_seed
@@ -204,21 +204,7 @@ class StreamedPasses(Passes):
     def outputs(self, split: Split) -> np.ndarray:
         """See `Passes.outputs`."""
         run = self._cached("outputs", split, rows_of_model, outputs="rows")
-        outputs: Any = run(*split[1:])
-        ids, places = self.graph.parts.nodes()
-        rows = outputs.reshape(-1, *outputs.shape[2:])[places]
-        if jax.process_count() > 1:
-            from jax.experimental import multihost_utils
-
-            # Of all processes, which have different numbers of nodes.
-            missing = int(multihost_utils.process_allgather(np.array(len(ids))).max()) - len(ids)
-            padded = (
-                np.pad(ids.astype(np.int32), (0, missing), constant_values=-1),
-                np.pad(rows, ((0, missing), *((0, 0),) * (rows.ndim - 1))),
-            )
-            found, of_nodes = multihost_utils.process_allgather(padded, tiled=True)
-            ids, rows = found[found >= 0].astype(np.int64), of_nodes[found >= 0]
-        return in_order(ids, rows, self.graph.num_nodes)
+        return self.graph.gather_rows(run(*split[1:]))
 
     def gradient(self, split: Split, key: Any, task: Task, train: bool) -> StreamedFunction:
         """`(params, statistics, key) -> (loss, sums, statistics)`, and the gradient."""

@@ -90,6 +90,8 @@ _OWN = Case(own_messages, oracle_of_own_messages, {"kernel": SQUARE[0][:, :3]})
 WEIGHTED = {
     **{name: case for name, case in CASES.items() if name.startswith(("gcn", "sage", "gin"))},
     "gcn-no-loops": of("gcn", biased=False, add_self_loops=False),
+    "sgc": of("sgc"),
+    "sgc-no-loops": of("sgc", WIDE, biased=False, steps=3, add_self_loops=False),
     "sage-sum": of("sage", biased=False, reduce="sum"),
     "sage-min": of("sage", reduce="min"),
 }
@@ -115,6 +117,7 @@ LAYERS: dict[str | None, dict[str, Case]] = {
             for name, case in {
                 "gcn": of("gcn", biased=False),
                 "sage": of("sage", biased=False),
+                "sgc": of("sgc"),
                 "appnp": _APPNP,
                 "messages": _OWN,
             }.items()

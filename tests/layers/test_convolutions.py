@@ -18,6 +18,7 @@ from jaxgraph.layers import (
     gat_conv,
     pna_conv,
     sage_conv,
+    sgc_conv,
     transformer_conv,
 )
 from jaxgraph.parallel import bipartite, gather_rows, make_mesh, shard, spmd
@@ -44,6 +45,7 @@ OF_COLUMNS = {
     "gat": of("gat", dropout=True),
     **{name: CASES[name] for name in ("gatv2", "transformer", "pna")},
     **{f"{name}-edges": case for name, case in FEATURED.items()},
+    "sgc": of("sgc"),
 }
 
 
@@ -182,6 +184,7 @@ REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
     (transformer_conv, TRANSFORMER, {"dropout": 0.5}, "needs a random key"),
     (transformer_conv, ROOTLESS | {"gate": TRANSFORMER["query_kernel"]}, {}, "no skip_kernel"),
     (appnp_propagate, {}, {"steps": 0}, "steps is 0"),
+    (sgc_conv, CASES["gcn-narrow"].params, {"steps": 0}, "steps is 0"),
     (appnp_propagate, {}, {"alpha": 1.5}, r"alpha is 1.5.*\[0, 1\]"),
     (appnp_propagate, {}, {"dropout": 1.0}, "dropout is 1.0"),
     (appnp_propagate, {}, {"dropout": 0.5}, "needs a random key"),

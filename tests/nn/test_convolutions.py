@@ -116,6 +116,7 @@ def test_gin_starts_from_the_given_eps() -> None:
         (lambda **o: nn.GCN2Conv(4, layer=1, theta=0, **o), "theta is 0"),
         (lambda **o: nn.GCNII(4, 4, 2, alpha=2, **o), "alpha is 2"),
         (lambda **o: nn.APPNP(4, 4, 2, alpha=-1, **o), "alpha is -1"),
+        (lambda **o: nn.SGC(4, 2, steps=0, **o), "steps is 0"),
         (lambda **o: nn.NodeEmbedding(0, 4, **o), "num_nodes is 0"),
         (lambda **_: nn.BatchNorm(0), "features is 0"),
         (lambda **_: nn.LayerNorm(0), "features is 0"),

@@ -29,6 +29,15 @@ def gcn(params: Params, edges: Edges, x: Any, add_self_loops: bool = True) -> An
     return aggregate(edges, x @ params["kernel"], factors, "sum") + params.get("bias", 0.0)
 
 
+def sgc(params: Params, edges: Edges, x: Any, steps: int = 2, add_self_loops: bool = True) -> Any:
+    """y = A^steps x W + b, with A of `gcn`."""
+    edges = edges.with_missing_self_loops() if add_self_loops else edges
+    factors = edges.weight * symmetric(edges, edges.weight)
+    for _ in range(steps):
+        x = aggregate(edges, x, factors, "sum")
+    return x @ params["kernel"] + params.get("bias", 0.0)
+
+
 def appnp(
     edges: Edges,
     x: Any,

@@ -269,7 +269,7 @@ def conv_params(
             "bias": (width,),
         },
     }
-    shapes["gine"] = shapes["gin"]
+    shapes["gine"], shapes["sgc"] = shapes["gin"], shapes["gcn"]
     of_edges = {
         "gine": {"edge_kernel": (edge_features, width_in), "edge_bias": (width_in,)},
         "gat": {"edge_kernel": (edge_features, joined), "attention_edge": (heads, width)},

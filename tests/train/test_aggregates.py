@@ -99,6 +99,30 @@ def test_features_that_are_not_0_in_padding_reach_nothing() -> None:
     jax.tree.map(np.testing.assert_array_equal, passes[0].gradients, passes[1].gradients)
 
 
+@pytest.mark.expensive
+@pytest.mark.parametrize("mode", ["sar", "domain", "p3-domain", "stream"])
+def test_all_steps_of_sgc_are_aggregated_once(mode: str) -> None:
+    model = nn.SGC(NUM_FEATURES, NUM_CLASSES, steps=3, rngs=nnx.Rngs(0))
+    graph = crooked_graph(edge_weight=True)
+    mesh = make_mesh(1 if mode == "stream" else 3)
+    plain = shard(graph, partition(graph, 3, "hash"), mesh, **mode_options(mode))
+    aggregated = aggregate_once(model, plain)
+    loss, gradient = loss_and_grad(model, plain)
+    found, gradient_of_aggregated = loss_and_grad(model, aggregated)
+    assert_close(found, loss, reduction_length=1000)
+    for mine, other in zip(*map(jax.tree.leaves, (gradient_of_aggregated, gradient)), strict=True):
+        assert_close(mine, other, reduction_length=1000)
+    assert_close(predict(model, aggregated), predict(model, graph), reduction_length=1000)
+
+
+def test_training_of_sgc_sends_no_rows() -> None:
+    programs: list[Any] = []
+    model = nn.SGC(FEATURES, CLASSES, rngs=nnx.Rngs(0))
+    fit(model, on_devices(small_graph(), 2), ADAM, epochs=2, on_compile=programs.extend)
+    # Gradients and metrics alone are summed over the devices.
+    assert traffic(programs[0]).keys() == {"all-reduce"}
+
+
 # ------------------------------------------------------------------ models that get it
 
 

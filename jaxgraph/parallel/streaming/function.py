@@ -92,9 +92,9 @@ class StreamedFunction:
         ]
         return self._structure.unflatten(outputs), structure.unflatten(grads)
 
-    def write_rows(self, write: Callable[[int, np.ndarray], None]) -> None:
-        """Computes a function of the graph alone, whose one result has rows."""
-        with Run(self, (), self._new_devices(), keep=False) as run:
+    def write_rows(self, write: Callable[[int, np.ndarray], None], *shared: Pytree) -> None:
+        """Computes a function whose one result has rows, and hands on those of each part."""
+        with Run(self, shared, self._new_devices(), keep=False) as run:
             run.forward()
             number: Any = self.staged.program.outputs[0]
             for turn in self.graph.parts.turns:

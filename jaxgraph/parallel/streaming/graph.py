@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -18,6 +18,7 @@ from jaxgraph.layout.placed import listed_part, placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.sharded_graph import AbstractSource, ShardedGraph, check_devices, on_mesh
+from jaxgraph.parallel.spmd import in_order
 from jaxgraph.parallel.streaming.exchange import Exchange, Listed
 from jaxgraph.parallel.streaming.feeding import Threads
 from jaxgraph.parallel.streaming.part import StreamedPart
@@ -201,16 +202,37 @@ class StreamedGraph(ShardedGraph):
         of_parts = lambda leaf: jax.ShapeDtypeStruct((parts, *leaf.shape[1:]), leaf.dtype)  # noqa: E731
         return ShardedGraph(jax.tree.map(of_parts, self.shards), mesh, self.counts)
 
-    def with_nodes(self, types: Callable[[Any], Any], keys: Callable[[Any], Any]) -> StreamedGraph:
-        """The graph with other data of nodes, which wait in the same store."""
+    def gather_rows(self, of_parts: np.ndarray) -> np.ndarray:
+        """Brings rows [own parts, rows, ...] into the graph's order, in every process."""
+        ids, places = self.parts.nodes()
+        rows = of_parts.reshape(-1, *of_parts.shape[2:])[places]
+        if jax.process_count() > 1:
+            from jax.experimental import multihost_utils
+
+            # Of all processes, which have different numbers of nodes.
+            missing = int(multihost_utils.process_allgather(np.array(len(ids))).max()) - len(ids)
+            padded = (
+                np.pad(ids.astype(np.int32), (0, missing), constant_values=-1),
+                np.pad(rows, ((0, missing), *((0, 0),) * (rows.ndim - 1))),
+            )
+            found, of_nodes = multihost_utils.process_allgather(padded, tiled=True)
+            ids, rows = found[found >= 0].astype(np.int64), of_nodes[found >= 0]
+        return in_order(ids, rows, self.num_nodes)
+
+    def with_table(
+        self,
+        types: Callable[[Any], Mapping[str, Any]],
+        keys: Callable[[Any], Mapping[str, Any]],
+    ) -> StreamedGraph:
+        """The graph with other fields of its table of nodes, which wait in the same store."""
         host, shards = self.parts, self.shards
-        like: Any = host.like.with_table(nodes=types(host.like.nodes))
+        like: Any = host.like.with_table(**types(host.like.table()))
         keyed = jax.tree.unflatten(jax.tree.structure(host.like), host.keys)
-        keyed = keyed.with_table(nodes=keys(keyed.nodes))
+        keyed = keyed.with_table(**keys(keyed.table()))
         found = {"keys": tuple(jax.tree.leaves(keyed)), "like": like, "_cache": OrderedDict()}
         return dataclasses.replace(
             self,
-            shards=shards.with_table(nodes=types(shards.nodes)),
+            shards=shards.with_table(**types(shards.table())),
             host=dataclasses.replace(host, **found),
         )
 
