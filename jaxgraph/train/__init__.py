@@ -17,6 +17,7 @@ from jaxgraph.train.history import (
 from jaxgraph.train.masked_labels import MaskedLabelPrediction
 from jaxgraph.train.passes import compile_inference, evaluate, loss_and_grad, predict
 from jaxgraph.train.regression import NodeRegression
+from jaxgraph.train.smoothing import correct_and_smooth, label_propagation
 from jaxgraph.train.step import compile_train_step
 from jaxgraph.train.task import Task, split_mask
 
@@ -37,9 +38,11 @@ __all__ = [
     "abstract_fit_state",
     "compile_inference",
     "compile_train_step",
+    "correct_and_smooth",
     "evaluate",
     "fit",
     "initial_state",
+    "label_propagation",
     "loss_and_grad",
     "predict",
     "read_log",

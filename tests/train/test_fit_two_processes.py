@@ -18,6 +18,7 @@ from tests.train.small_model import on_devices, small_graph
 from tests.train.two_processes import (
     DEVICES_EACH,
     PROCESSES,
+    smooth,
     train,
     train_streamed,
     train_typed,
@@ -61,6 +62,13 @@ def test_streamed_training_is_that_of_devices(found: list[dict[str, Any]]) -> No
         assert streamed.pop("read") == read
         for name, value in expected.items():
             assert_close(streamed[name], value, reduction_length=61, name=name)
+
+
+def test_all_processes_get_the_smoothed_predictions(found: list[dict[str, Any]]) -> None:
+    expected = smooth(on_devices(small_graph(61), 1))
+    for of_process in found:
+        for smoothed in of_process["smoothed"]:
+            assert_close(smoothed, expected, reduction_length=61)
 
 
 def test_a_graph_of_several_sets_trains_as_on_one_device(found: list[dict[str, Any]]) -> None:

@@ -20,10 +20,10 @@ import optax
 from jaxgraph.layout.shard_tables import PartSource, tabulate
 from jaxgraph.nn import SAGEConv
 from jaxgraph.parallel import make_mesh, open_parts, place
-from jaxgraph.train import NodeClassification, evaluate, fit, predict
+from jaxgraph.train import NodeClassification, correct_and_smooth, evaluate, fit, predict
 from jaxgraph.train.graph_digest import of_graphs
 from tests.law.test_typed import OfSets
-from tests.train.small_model import SmallNet, TableNet, random_partition, small_graph
+from tests.train.small_model import CLASSES, SmallNet, TableNet, random_partition, small_graph
 
 PROCESSES, DEVICES_EACH, EPOCHS, SEED = 2, 2, 6, 3
 
@@ -76,6 +76,12 @@ def train_streamed(sharded: Any) -> dict[str, Any]:
     }
 
 
+def smooth(sharded: Any) -> list[list[float]]:
+    """Corrects and smooths predictions that are all alike."""
+    alike = np.full((61, CLASSES), 1 / CLASSES)
+    return correct_and_smooth(alike, sharded, correct_steps=4, smooth_steps=3).tolist()
+
+
 def train_typed(sharded: Any) -> dict[str, Any]:
     """Trains a model on a graph of several sets, and returns the results."""
     model = OfSets(SAGEConv)
@@ -124,6 +130,7 @@ def main(rank: int, port: int, result: Path, folder: Path) -> None:
     waiting = OwnParts(tabulate(graph, random_partition(graph, 2 * parts), "sar"), rank)
     streamed = place(waiting, make_mesh(parts, hosts=PROCESSES), "stream")
     found["streamed"] = train_streamed(streamed) | {"read": waiting.read}
+    found["smoothed"] = [smooth(graph) for graph in (sharded, streamed)]
     found["digests"] = [of_graphs([graph]) for graph in (sharded, streamed)]
     typed = place(open_parts(folder), make_mesh(parts, hosts=PROCESSES))
     found["typed"] = train_typed(typed)
