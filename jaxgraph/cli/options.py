@@ -182,6 +182,11 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
     weight_decay: float | None = of_training("L2 penalty.", least=0)
     patience: int | None = of_training("Epochs without a lower validation loss; 0: any.", least=0)
     repartition: str | None = of_training("Move to better parts while training", choices=["auto"])
+    correct_and_smooth: bool = of_training(
+        "After training, improve predictions by the labels of training nodes (Correct & Smooth), "
+        "with the options that validation nodes favour.",
+        False,
+    )
     json: Path | None = of_training("Write the summary and the history to this file.")
     predictions: Path | None = of_training("Write each node and its predicted class to this file.")
     checkpoint: Path | None = of_training("Save the run in this folder.")

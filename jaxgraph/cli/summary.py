@@ -67,6 +67,13 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     }
     for split, metrics in result["evaluation"].items():
         rows[split] = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    if "correct_and_smooth" in result:
+        record = result["correct_and_smooth"]
+        before, after = record["accuracy"]["before"], record["accuracy"]["after"]
+        changes = [f"{split} {before[split]:.4f} to {after[split]:.4f}" for split in after]
+        rows["correct and smooth"] = f"accuracy {', '.join(changes)}"
+        chosen = [f"{n.replace('_', ' ')} {value}" for n, value in record["options"].items()]
+        rows["by validation nodes"] = ", ".join(chosen)
     rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch']}{cut}"
     if result.get("resumed"):
         rows["resumed"] = f"after epoch {result['resumed']}"

@@ -17,6 +17,7 @@ from jaxgraph.cli.options import SETTLED, ProcessOptions, TrainOptions
 from jaxgraph.cli.process_group import ProcessGroup, joined
 from jaxgraph.cli.recipes import Recipe, build_model, chosen_recipe, optimizer_of, prepared
 from jaxgraph.cli.result_files import write_json, write_predictions
+from jaxgraph.cli.smoothing import check_smoothable, smoothed
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
 from jaxgraph.graph import Graph
 from jaxgraph.graph_arrays import LABEL_COLUMNS
@@ -127,6 +128,8 @@ def run_train(options: TrainOptions) -> None:
         if folder and not folder.is_dir() and (folder.exists() or not folder.parent.is_dir()):
             raise ValueError(f"--profile: {folder} is no folder, and none can be made there.")
         run = _read(options, group)
+        if options.correct_and_smooth:
+            check_smoothable(run.facts)
         _check_alike(run, group)
         output = Output()
         if run.options.mode == "auto":
@@ -405,9 +408,13 @@ def _train(
     finally:
         group.heartbeat.enter("evaluate")
     writes: list[Callable[[], None]] = []
-    if options.predictions is not None:
+    smoothing, smooths = {}, options.correct_and_smooth and diverged is None
+    if options.predictions is not None or smooths:
         outputs = train.predict(model, sharded)
-        if group.is_first:
+        if smooths:
+            outputs, record = smoothed(outputs, sharded)
+            smoothing = {"correct_and_smooth": record}
+        if options.predictions is not None and group.is_first:
             table = (options.predictions, outputs, run.node_names(), facts.multilabel)
             writes.append(partial(write_predictions, *table))
     result = {
@@ -418,6 +425,7 @@ def _train(
         "diverged": diverged,
         "resumed": history.resumed,
         **result_summary(history),
+        **smoothing,
         **cost_summary(programs, sharded, history),
     }
     return result, writes

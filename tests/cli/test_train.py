@@ -274,6 +274,26 @@ def test_a_limit_that_cuts_a_small_graph_into_very_many_parts_is_a_warning(mode:
     assert "--memory-limit 30kB cuts 200 nodes into 4 parts" in warning
 
 
+@pytest.mark.parametrize("mode", ["sar", "stream"])
+def test_predictions_are_corrected_and_smoothed(tmp_path: Path, mode: str):
+    table, path = tmp_path / "classes.csv", tmp_path / "run.json"
+    options = ("--mode", mode, "--parts", "2", "--predictions", str(table), "--json", str(path))
+    result = CliRunner().invoke(app, [*SMALL, "--correct-and-smooth", *options])
+    assert result.exit_code == 0, result.output
+    written = json.loads(path.read_text())
+    record = written["correct_and_smooth"]
+    assert record["options"].keys() == {"correct_alpha", "smooth_alpha", "autoscale", "scale"}
+    for split, metrics in written["evaluation"].items():
+        before = record["accuracy"]["before"][split]
+        assert before == pytest.approx(metrics["accuracy"], abs=1e-6)
+    assert "by validation nodes" in result.output
+    assert record["accuracy"]["after"]["train"] >= record["accuracy"]["before"]["train"]
+    smoothed = np.loadtxt(table, int, delimiter=",", skiprows=1)[:, 1]
+    plain = tmp_path / "plain.csv"
+    run(*options[:4], "--predictions", str(plain))
+    assert (smoothed != np.loadtxt(plain, int, delimiter=",", skiprows=1)[:, 1]).any()
+
+
 @pytest.mark.parametrize("parts", ["1", "3"])
 def test_predictions_on_a_full_disk_do_not_lose_the_result(tmp_path: Path, parts: str):
     path = tmp_path / "run.json"

@@ -46,6 +46,7 @@ def test_a_plan_compares_the_schedules_of_typed_edges(data_dir: Path) -> None:
         (["train", *AIFB, "--mode", "p3"], "aifb has typed edges.*--mode sar or --mode domain"),
         (["train", *AIFB, "--undirected"], "--undirected: not for aifb"),
         (["train", "--dataset", "aifb"], "gcn_conv does not use edge_type"),
+        (["train", *AIFB, "--correct-and-smooth"], "aifb has edges with types; expected one class"),
         (["train", "--dataset", "karate", "--model", "rgcn"], "rgcn has a matrix for each edge ty"),
         (
             ["partition", "--dataset", "aifb", "--parts", "2", "--partitioner", "equal-edges"],
