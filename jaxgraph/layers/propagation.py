@@ -254,11 +254,13 @@ def _propagated(settings, shard, words, weights, x):
 
 
 def _forward(settings, shard, words, weights, x):
-    is_learned = any(leaf.perturbed for leaf in jax.tree.leaves(weights, is_leaf=_is_primal))
+    # The degrees of a shard follow its weights.
+    learned = jax.tree.leaves((shard, weights), is_leaf=_is_primal)
+    is_learned = any(leaf.perturbed for leaf in learned)
     shard, words, weights, x = (primal_values(part) for part in (shard, words, weights, x))
     if is_learned:
-        loop = lambda weights, x: _loop(settings, shard, words, weights, x, x)  # noqa: E731
-        y, pull = jax.vjp(loop, weights, x)
+        loop = lambda shard, weights, x: _loop(settings, shard, words, weights, x, x)  # noqa: E731
+        y, pull = jax.vjp(loop, shard, weights, x)
         return y, (None, pull)
     return _loop(settings, shard, words, weights, x, x), ((shard, words, weights), None)
 
@@ -270,7 +272,8 @@ def _is_primal(leaf: Any) -> bool:
 def _backward(settings, residuals, gradient):
     fixed, pull = residuals
     if pull is not None:
-        return None, None, *pull(gradient)
+        of_shard, of_weights, of_x = pull(gradient)
+        return of_shard, None, of_weights, of_x
     shard, words, weights = fixed
 
     def body(count: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
