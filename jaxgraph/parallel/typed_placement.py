@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.graph import Graph
-from jaxgraph.kinds import check_graph
+from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layout.manifest import MODES
-from jaxgraph.layout.message_flow import MOST_LAYERS, with_flow
+from jaxgraph.layout.message_flow import HOPS, MOST_LAYERS, with_flow
 from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.layout.typed_tables import TypedTables, tabulate_typed
 from jaxgraph.parallel.named_data import check_held
@@ -32,7 +32,7 @@ def tabulated(
     """
     what = "the graph has several sets of nodes or edges"
     if message_flow is not None:
-        _check_flow(graph, message_flow)
+        _check_flow(graph, partition, message_flow)
         what = f"message_flow is {message_flow}"
     if mode not in MODES:
         raise ValueError(
@@ -57,7 +57,7 @@ def tabulated(
     return tabulate_typed(graph, partition, mode, plan)
 
 
-def _check_flow(graph: Any, message_flow: Any) -> None:
+def _check_flow(graph: Any, partition: Any, message_flow: Any) -> None:
     is_count = isinstance(message_flow, int | np.integer) and not isinstance(message_flow, bool)
     if not is_count or not 1 <= message_flow <= MOST_LAYERS:
         raise ValueError(
@@ -75,21 +75,39 @@ def _check_flow(graph: Any, message_flow: Any) -> None:
             "message_flow: the graph has edge_type, and layers with a matrix for each type compute "
             "all nodes; leave message_flow out"
         )
+    if HOPS in graph.node_data:
+        raise ValueError(
+            f"message_flow: the graph has node_data[{HOPS!r}], where message flow has an array of "
+            f"its own; give yours another name, or remove it by graph.with_nodes({HOPS}=None)"
+        )
+    is_partition = isinstance(partition, Partition)
+    if partition is not None and not (is_partition and partition.num_nodes == graph.num_nodes):
+        what = repr(partition) if is_partition else kind_of(partition)
+        raise ValueError(
+            f"partition: got {what}; expected a Partition of the graph's {graph.num_nodes} nodes, "
+            "as jaxgraph.partition.partition(graph, num_parts) makes one"
+        )
 
 
 def refuse_merging(manifest: Any, devices: int) -> None:
-    """Raises ValueError for a graph of several sets, whose parts cannot be merged."""
+    """Raises ValueError for a graph of several relations, whose parts cannot be merged."""
     if isinstance(manifest, TypedManifest):
         raise ValueError(
-            f"the graph has {manifest.num_parts} parts and several sets of nodes or edges, and the "
-            f"mesh {devices} device(s); expected one part for each device"
+            f"the graph has {manifest.num_parts} parts and {_has(manifest)}, and the mesh "
+            f"{devices} device(s); expected one part for each device"
         )
 
 
 def refuse_streaming(manifest: Any) -> None:
-    """Raises ValueError for a graph of several sets, whose parts cannot wait on the host."""
+    """Raises ValueError for a graph of several relations, whose parts cannot wait on the host."""
     if isinstance(manifest, TypedManifest):
         raise ValueError(
-            "mode='stream' runs a graph of one set of nodes and edges, and this one has several; "
-            "place it in mode 'sar' or 'domain'"
+            "mode='stream' runs a graph of one set of nodes and edges, and this one has "
+            f"{_has(manifest)}; place it in mode 'sar' or 'domain'"
         )
+
+
+def _has(manifest: TypedManifest) -> str:
+    if manifest.flow is None:
+        return "several sets of nodes or edges"
+    return f"edges for each of {len(manifest.flow.relations)} layers (message_flow)"

@@ -160,7 +160,7 @@ def test_what_a_graph_of_several_sets_does_not_take_is_refused() -> None:
     for mode in ("p3", "stream"):
         with pytest.raises(ValueError, match=f"mode is '{mode}'.*'sar', 'domain'"):
             shard(GRAPH, parts, mesh, mode)
-    with pytest.raises(ValueError, match="chunks: not for a graph of several sets"):
+    with pytest.raises(ValueError, match="chunks: not where the graph has several sets"):
         shard(GRAPH, parts, mesh, chunks=2)
     with pytest.raises(ValueError, match=r"partition: got \['paper'\].*'paper', 'author'"):
         shard(GRAPH, {"paper": parts["paper"]}, mesh)

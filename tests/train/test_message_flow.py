@@ -15,7 +15,7 @@ from jaxgraph import Graph, TypedGraph, datasets, nn, saga, train, transforms
 from jaxgraph.analysis import traffic
 from jaxgraph.layout.part_files import open_parts
 from jaxgraph.parallel import make_mesh, place, shard, write_parts
-from jaxgraph.partition import partition
+from jaxgraph.partition import Partition, partition
 from tests.law.passes import TOLERANCE, WIDE, graph_of, parts_of
 from tests.strategies import NUM_CLASSES
 from tests.tolerance import relative_error
@@ -167,6 +167,22 @@ def test_options_that_do_not_fit_are_refused(name: str) -> None:
     options: dict[str, Any] = {"message_flow": 2, **given}
     with pytest.raises(ValueError, match=message):
         shard(graph_with(), None, MESH, **options)
+
+
+def test_partitions_and_names_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    graph, two = graph_with(), parts_of(2, "hash")
+    with pytest.raises(ValueError, match="partition: got a str; expected a Partition of the graph"):
+        shard(graph, "metis", MESH, message_flow=2)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"num_nodes=5\); expected a Partition .* 120 nodes"):
+        shard(graph, Partition(np.zeros(5, np.int32), 1), MESH, message_flow=2)
+    named = graph.with_nodes(hops_to_loss=np.zeros(graph.num_nodes))
+    with pytest.raises(ValueError, match=r"has node_data\['hops_to_loss'\].* give yours another"):
+        shard(named, None, MESH, message_flow=2)
+    with pytest.raises(ValueError, match="2 parts and edges for each of 2 layers"):
+        shard(graph, two, MESH, message_flow=2)
+    write_parts(graph, two, tmp_path / "parts", message_flow=2)
+    with pytest.raises(ValueError, match="this one has edges for each of 2 layers"):
+        place(open_parts(tmp_path / "parts"), MESH, "stream")
 
 
 def test_graphs_and_models_that_need_all_nodes_are_refused() -> None:
