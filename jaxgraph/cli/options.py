@@ -207,6 +207,8 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
             raise ValueError("--dataset, --partition: expected one of them.")
         if self.checkpoint is None:
             self.refuse(["checkpoint_every", "resume"], "need the folder of the run, --checkpoint.")
+        if self.mode == "auto":
+            self.refuse(["message_flow"], "not for --mode auto; expected --mode sar or domain.")
         if self.mode == "stream":
             self.refuse(["hosts"], "not for --mode stream.")
         else:

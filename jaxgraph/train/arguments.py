@@ -88,8 +88,8 @@ def checked_graphs(
             "train_mask=..., or draw one with jaxgraph.transforms.random_split"
         )
     check_model(model, graphs)
-    if train:
-        check_flow(model, graphs)
+    if task is not None:
+        check_flow(model, graphs, train=train)
     return tuple(graphs)
 
 
@@ -150,8 +150,8 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
         )
 
 
-def check_flow(model: nnx.Module, graphs: Sequence[ShardedGraph]) -> None:
-    """Checks that a model can be trained on graphs with message flow."""
+def check_flow(model: nnx.Module, graphs: Sequence[ShardedGraph], *, train: bool) -> None:
+    """Checks that a model can be evaluated, or trained, on graphs with message flow."""
     flows = [flow for graph in graphs if (flow := graph.shards.manifest.flow) is not None]
     if not flows:
         return
@@ -163,7 +163,7 @@ def check_flow(model: nnx.Module, graphs: Sequence[ShardedGraph]) -> None:
             f"graph was sharded with message_flow={count}; shard it {remedy}"
         )
     for norm in (part for _, part in nnx.iter_modules(model)):
-        if getattr(norm, "reads_all_nodes", False):
+        if train and getattr(norm, "reads_all_nodes", False):
             raise ValueError(
                 "the model has a BatchNorm, whose mean and variance are over all nodes, and with "
                 f"message_flow={count} layers compute those alone that the loss needs: it would "

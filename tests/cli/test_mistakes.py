@@ -26,6 +26,7 @@ MISTAKES: dict[str, dict[str, str]] = {
         "--lr inf": "--lr: got inf; expected",
         "--lr -1": "--lr: got -1.0; expected",
         "--mode domain --prefetch": "prefetch=True needs mode='sar'",
+        "--mode auto --message-flow": "--message-flow: not for --mode auto; expected",
         "--mode p3 --message-flow": "mode is 'p3', and message_flow is 1; expected one of 'sar'",
         "--rest sar": "--rest: for mode='p3' only; mode is 'sar'",
         "--devices 2": "--devices: for --mode stream only; the mode is sar",

@@ -202,6 +202,8 @@ def test_graphs_and_models_that_need_all_nodes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"GCN has 3 layers that .*flow=2; shard it with .*flow=3"):
         three = nn.GCN(WIDE, HIDDEN, NUM_CLASSES, num_layers=3, rngs=nnx.Rngs(0))
         train.fit(three, sharded, optax.sgd(0.1), epochs=1)
+    with pytest.raises(ValueError, match=r"GCN has 3 layers that .*flow=2; shard it with .*flow=3"):
+        train.evaluate(three, sharded)
     with pytest.raises(ValueError, match=r"APPNP has 0 layers .*; shard it without message_flow"):
         train.loss_and_grad(model_of(nn.APPNP), sharded)
     with pytest.raises(ValueError, match="measure_every, repartition: not for a graph with mess"):
