@@ -73,7 +73,7 @@ class SharedHalos:
     of_parts: Sequence[CompressedRows]
 
 
-def local_order(graph: Graph, partition: Partition) -> LocalOrder:
+def local_order(graph: Graph, partition: Partition, level: np.ndarray | None = None) -> LocalOrder:
     """Orders nodes and edges by the part that owns them."""
     parts = partition.num_parts
     part = partition.assignment.astype(smallest_unsigned(parts - 1))
@@ -88,7 +88,7 @@ def local_order(graph: Graph, partition: Partition) -> LocalOrder:
         on_boundary[senders[cut]] = True
         on_boundary[receivers[cut]] = True
     edges = np.argsort(receiver_part, kind="stable").astype(index_dtype(graph.num_edges))
-    return order_of_nodes(part, on_boundary, edges, counts, partition.rank)
+    return order_of_nodes(part, on_boundary, edges, counts, partition.rank, level)
 
 
 def order_of_nodes(

@@ -9,9 +9,10 @@ import numpy as np
 
 from jaxgraph.layout.local_order import LocalOrder, local_order
 from jaxgraph.layout.merged_parts import merge_partition
+from jaxgraph.layout.message_flow import HOPS
 from jaxgraph.layout.part_edges import incoming_edges
 from jaxgraph.parallel.sharded_graph import ShardedGraph, check_sharded
-from jaxgraph.parallel.spmd import check_output, on_host
+from jaxgraph.parallel.spmd import check_output, in_order, on_host
 from jaxgraph.partition.assignment import Partition
 
 if TYPE_CHECKING:
@@ -65,9 +66,13 @@ def _checked_order(sharded: ShardedGraph, graph: Graph, partition: Partition) ->
     )
     sizes = (partition.num_parts, partition.num_nodes)
     if same and sizes == (sharded.num_parts, graph.num_nodes):
-        order, shards = local_order(graph, partition), sharded.shards
-        mask, *tables = on_host(shards.node_mask, shards.node_ids, shards.in_degree)
-        ids, degrees = (each[mask] for each in tables)
+        shards, level = sharded.shards, None
+        hops = () if shards.manifest.flow is None else (shards.node_data[HOPS],)
+        mask, *tables = on_host(shards.node_mask, shards.node_ids, shards.in_degree, *hops)
+        ids, degrees, *levels = (each[mask] for each in tables)
+        if levels:
+            level = in_order(ids, levels[0], graph.num_nodes)
+        order = local_order(graph, partition, level)
         if np.array_equal(ids, order.nodes) and np.array_equal(degrees, graph.in_degrees()[ids]):
             return order
     raise ValueError(

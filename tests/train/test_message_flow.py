@@ -14,7 +14,7 @@ from flax import nnx
 from jaxgraph import Graph, TypedGraph, datasets, nn, saga, train, transforms
 from jaxgraph.analysis import traffic
 from jaxgraph.layout.part_files import open_parts
-from jaxgraph.parallel import make_mesh, place, shard, write_parts
+from jaxgraph.parallel import gather_edges, make_mesh, place, shard, spmd, write_parts
 from jaxgraph.partition import Partition, partition
 from tests.law.passes import TOLERANCE, WIDE, graph_of, parts_of
 from tests.strategies import NUM_CLASSES
@@ -104,6 +104,16 @@ def test_parts_in_files_train_alike(tmp_path: Path) -> None:
     assert "message flow of 2 layers" in repr(sharded)
     found = train.fit(model_of(), sharded, optax.adam(1e-2), epochs=4, seed=1)
     assert np.array_equal(found.loss, run(graph, 3, LAYERS)["loss"])
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+def test_results_of_edges_are_gathered(mode: str) -> None:
+    graph, parts = graph_with(), parts_of(3, "hash")
+    expected = np.arange(1, graph.num_edges + 1, dtype=np.float32)
+    graph = graph.replace(edge_weight=expected)
+    sharded = shard(graph, parts, make_mesh(3), mode, message_flow=LAYERS)
+    weights = spmd(lambda shard: shard.edge_weight, outputs="edges")(sharded)
+    assert np.array_equal(gather_edges(weights, sharded, graph, parts), expected)
 
 
 class OwnModel(nnx.Module):
