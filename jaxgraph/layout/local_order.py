@@ -20,14 +20,15 @@ _EDGES_AT_A_TIME = 1 << 20
 class LocalOrder:
     """Rows of the nodes inside their parts: nodes with an edge to another part first, then by rank.
 
-    Where nodes have levels, those of lower levels come before these.
+    Where nodes have levels, all of a lower level come first, in that order.
 
     Attributes:
       part: unsigned [nodes], the part of each node.
       row: int32 [nodes], its row there.
       nodes: int [nodes], the nodes by (part, row).
       part_ptr: int64 [parts + 1], where each part starts in `nodes`.
-      boundary: int64 [parts], the leading rows of each part, with all that have an edge to another.
+      boundary: int64 [parts], the first rows of each part among which all nodes are that have an
+        edge to another part; with levels that may be nearly all rows.
       edges: int [edges], the edges by (part of the receiver, edge).
       edge_ptr: int64 [parts + 1], where each part starts in `edges`.
     """
@@ -101,9 +102,10 @@ def order_of_nodes(
 ) -> LocalOrder:
     """Orders nodes by the part that owns them, where the edges are ordered already."""
     parts, num_nodes = len(edge_counts), len(part)
-    levels = 1 if level is None else int(level.max(initial=0)) + 1
+    level = np.zeros(num_nodes, np.uint8) if level is None else level
+    levels = int(level.max(initial=0)) + 1
     key = part.astype(smallest_unsigned(2 * levels * parts - 1))
-    key = (key if level is None else key * levels + level.astype(key.dtype)) * 2 + ~on_boundary
+    key = (key * levels + level.astype(key.dtype)) * 2 + ~on_boundary
     if rank is None:
         nodes = np.argsort(key, kind="stable")
     else:

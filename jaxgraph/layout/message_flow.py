@@ -23,7 +23,7 @@ MOST_LAYERS = 100
 _LEAST_GAIN = 0.05
 """The least share of an epoch's work on edges that must go: less is lost in the copies of rows."""
 _STEP, _EVALUATION = 3, 1
-"""Passes over the edges of a layer: forward, and backward of rows and of parameters or weights."""
+"""Work of a step and of an evaluation on the edges of a layer; a backward takes twice a forward."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class FlowPlan:
         return len(self.flow.relations)
 
     def most_hops(self, layer: int) -> int:
-        """The most edges from a receiver of a layer, from 0, to a node with a loss."""
+        """The most edges that lead from a receiver of layer 0, 1, ... to a node with a loss."""
         return self.num_layers - 1 - layer
 
     def edges_of(self, layer: int, edges: EdgeSet) -> EdgeSet:
@@ -71,13 +71,18 @@ def with_flow(graph: Graph, num_layers: int) -> tuple[TypedGraph, FlowPlan]:
 
 
 def plan_flow(edges: EdgeSet, splits: Sequence[np.ndarray | None], num_layers: int) -> FlowPlan:
-    """Chooses whose loss a step and an evaluation compute: the cheaper of two ways for an epoch.
+    """Plans the layers for the training nodes alone, or for the nodes of all splits.
 
-    `splits` are the masks of `SPLITS`. A step needs the training nodes. Where all splits are
-    covered, the evaluation is restricted, too.
+    A step computes the planned rows. An evaluation does so too where all splits are planned for,
+    and else computes all rows. The plan is the one with which both together visit fewer edges.
+
+    Args:
+      edges: the edges.
+      splits: bool [nodes] or None, the masks of `SPLITS`.
+      num_layers: the number of layers.
 
     Raises:
-      ValueError: there is no training node, or both ways spare less than `_LEAST_GAIN` of the work.
+      ValueError: there is no training node, or both plans spare less than `_LEAST_GAIN`.
     """
     train, *others = splits
     if train is None or not train.any():
@@ -85,21 +90,20 @@ def plan_flow(edges: EdgeSet, splits: Sequence[np.ndarray | None], num_layers: i
             "message_flow: the graph has no training nodes, and a layer would compute nothing; "
             "give Graph train_mask=..., or leave message_flow out"
         )
-    everywhere = num_layers * edges.num_edges
-    found = []
-    for more in ([], [each for each in others if each is not None]):
-        of_loss = np.logical_or.reduce([train, *more])
+    of_all = np.logical_or.reduce([train, *(each for each in others if each is not None)])
+    everywhere, plans = num_layers * edges.num_edges, []
+    for covered, of_loss in ((SPLITS[:1], train), (SPLITS, of_all)):
         hops = hops_to(of_loss, edges, num_layers)
-        entering = np.cumsum(np.bincount(hops[edges.receivers], minlength=num_layers))[:num_layers]
-        of_evaluation = int(entering.sum()) if more else everywhere
-        work = _STEP * int(entering.sum()) + _EVALUATION * of_evaluation
-        found.append((work, SPLITS if more else SPLITS[:1], hops))
-    work, covered, hops = min(found, key=lambda each: each[0])
+        entering = np.cumsum(np.bincount(hops[edges.receivers], minlength=num_layers))
+        planned = int(entering[:num_layers].sum())
+        evaluated = planned if covered == SPLITS else everywhere
+        plans.append((_STEP * planned + _EVALUATION * evaluated, covered, hops))
+    work, covered, hops = min(plans, key=lambda plan: plan[0])
     whole = (_STEP + _EVALUATION) * everywhere
     if work >= (1 - _LEAST_GAIN) * whole:
         raise ValueError(
-            f"message_flow={num_layers}: the {int(train.sum()):,} training nodes are reached from "
-            f"so many nodes that {work / max(whole, 1):.0%} of the work on edges would be left; "
+            f"message_flow={num_layers}: edges lead from so many nodes to the {int(train.sum()):,} "
+            f"training nodes that {work / max(whole, 1):.0%} of the work on edges would be left; "
             "leave message_flow out"
         )
     names = tuple(f"layer {layer + 1} of {num_layers}" for layer in range(num_layers))

@@ -110,6 +110,7 @@ class SGC(SizedModule):
       Wu et al., "Simplifying graph convolutional networks", 2019.
     """
 
+    edge_layers = 0
     _layer = staticmethod(layers.sgc_conv)
     _options = ("steps", "add_self_loops")
 

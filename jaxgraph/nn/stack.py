@@ -202,6 +202,7 @@ class Stack(Module):
         steps = _of_layers(shard, self.layers)
         policies = [RematPolicy()] * len(steps)
         first: Any = shard[0] if isinstance(shard, Sequence) else shard
+        # A block of a sample, which has no axis, is small, and saves all.
         if isinstance(first, Shard) or (first is not shard and first.exchange.axis):
             options: dict[str, Any] = {"dtype": self.dtype, "train": train}
             options["drops"] = train and self.dropout > 0

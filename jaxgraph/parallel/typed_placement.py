@@ -30,20 +30,20 @@ def tabulated(
 
     Or those of a graph of one set, with relations for as many layers as `message_flow` says.
     """
-    what = "the graph has several sets of nodes or edges"
+    why, plan = "the graph has several sets of nodes or edges", None
     if message_flow is not None:
         _check_flow(graph, partition, message_flow)
-        what = f"message_flow is {message_flow}"
+        why = f"message_flow is {message_flow}"
     if mode not in MODES:
         raise ValueError(
-            f"mode is {mode!r}, and {what}; expected one of {', '.join(map(repr, MODES))}"
+            f"mode is {mode!r}, and {why}; expected one of {', '.join(map(repr, MODES))}"
         )
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise ValueError(f"{', '.join(given)}: not where {what}; leave it out")
-    plan = None
+        raise ValueError(f"{', '.join(given)}: not where {why}; leave it out")
     if isinstance(graph, Graph):
-        graph, plan = with_flow(graph, int(message_flow or 0))
+        assert message_flow is not None
+        graph, plan = with_flow(graph, int(message_flow))
         (name,) = graph.node_sets
         partition = None if partition is None else {name: partition}
     if partition is None:

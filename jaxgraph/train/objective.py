@@ -55,15 +55,15 @@ def apply_model(
     takes_aggregates = first_aggregation(model) is not None
     x = shard.nodes if takes_aggregates else features_of_model(plain)
     if flow:
-        plain, x = _of_layers(flow, model, x, train)
+        plain, x = _input_of_layers(flow, model, x, train)
     try:
         outputs = model(plain, x, key=key, train=train)
     except (TypeError, AttributeError, ValueError) as error:
         if flow and not hasattr(model, "edge_layers"):
             raise ValueError(
                 f"{type(model).__name__} was called with a list of {len(flow)} neighborhoods, one "
-                f"for each layer, as message_flow={len(flow)} has it: {error}. Give each layer its "
-                "own, or shard the graph without message_flow"
+                f"for each layer, since message_flow={len(flow)}, and failed: {error}. If it takes "
+                "no list, give each layer its own, or shard the graph without message_flow"
             ) from error
         if isinstance(error, ValueError) or FeatureColumns.__name__ not in str(error):
             raise
@@ -75,7 +75,7 @@ def apply_model(
     return outputs, split_model(model)[2]
 
 
-def _of_layers(
+def _input_of_layers(
     flow: Sequence[Relation], model: Any, x: Any, train: bool
 ) -> tuple[list[Relation], Any]:
     """The relations of the layers, and the features of the first one's senders."""
