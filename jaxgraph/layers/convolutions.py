@@ -130,7 +130,10 @@ def _convolve(
     check_width(neighborhood.senders, features, kernel)
     if not aggregation.is_linear:
         features.check_dense(f"reduce={aggregation.reduce!r}")
-    maps_first = aggregation.is_linear and features.narrows(kernel, neighborhood)
+    rows = neighborhood.senders.num_rows, nodes.num_rows
+    # Receivers of their own are mapped apart, so that their number decides nothing.
+    is_narrower = features.narrows(kernel, *(rows if of_receivers is None else ()))
+    maps_first = aggregation.is_linear and is_narrower
     if known or features.is_split:
         kernels, by = orders.at_use(params, features), nodes.implementation
         after = functools.partial(orders.map_after, by)

@@ -123,10 +123,9 @@ class FeatureKind:
         """The number of columns that this device holds."""
         return self.width
 
-    def narrows(self, kernel: jax.Array, neighborhood: Neighborhood) -> bool:
-        """True where x W is cheaper to aggregate than x: it has fewer columns for its more rows."""
-        mapped = kernel.shape[1] * neighborhood.senders.num_rows
-        return self.is_sparse or mapped <= self.columns * neighborhood.receivers.num_rows
+    def narrows(self, kernel: jax.Array, senders: int = 1, receivers: int = 1) -> bool:
+        """True where x W of the senders is cheaper than the map of what receivers aggregate."""
+        return self.is_sparse or kernel.shape[1] * senders <= self.columns * receivers
 
     def stores(self, aggregation: Aggregation, joined: bool | None = None) -> bool:
         """True where an aggregation is stored; `joined`: side by side with x, None: either way."""
