@@ -274,7 +274,7 @@ def test_a_limit_that_cuts_a_small_graph_into_very_many_parts_is_a_warning(mode:
     assert "--memory-limit 30kB cuts 200 nodes into 4 parts" in warning
 
 
-@pytest.mark.parametrize("mode", ["sar", "stream"])
+@pytest.mark.parametrize("mode", ["sar", pytest.param("stream", marks=pytest.mark.slow)])
 def test_predictions_are_corrected_and_smoothed(tmp_path: Path, mode: str):
     table, path = tmp_path / "classes.csv", tmp_path / "run.json"
     options = ("--mode", mode, "--parts", "2", "--predictions", str(table), "--json", str(path))

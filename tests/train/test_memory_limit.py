@@ -39,6 +39,7 @@ def plan_of(history: jg.train.History) -> MemoryPlan:
     return history.memory_plan
 
 
+@pytest.mark.slow
 def test_a_limit_changes_what_is_saved_and_no_result() -> None:
     graph = small_graph(2000)
     free, wide = fit(make_model(), graph), fit(make_model(), graph, memory_limit="16GB")

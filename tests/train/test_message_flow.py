@@ -73,6 +73,7 @@ def test_labels_as_inputs_are_shown_and_hidden_alike(mode: str) -> None:
         assert relative_error(one, other) < TOLERANCE
 
 
+@pytest.mark.law(5)
 def test_restricted_batch_norm_does_not_depend_on_the_number_of_devices() -> None:
     graph, options = graph_with(), {"norm": "restricted-batch"}
     expected, found = (run(graph, parts, LAYERS, **options) for parts in (1, 3))
