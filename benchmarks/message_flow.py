@@ -60,9 +60,9 @@ def cases(graph: jg.Graph) -> Iterator[tuple[dict[str, Any], jg.Graph, Any, nnx.
                 dropout=0.5,
                 rngs=nnx.Rngs(0),
             )
-            settings = {"labels": "inputs" if labels else "-", "layers": "all nodes"}
+            settings = {"labels": "inputs" if labels else "-", "layers": "all rows"}
             if flow is not None:
-                settings["layers"] = "what is needed"
+                settings["layers"] = "needed rows"
             yield settings, given, flow, model, task
 
 

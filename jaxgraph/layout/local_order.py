@@ -114,10 +114,11 @@ def order_of_nodes(
     part_ptr = np.append(0, np.cumsum(np.bincount(part, minlength=parts)))
     nodes = nodes.astype(index_dtype(num_nodes))
     row = np.empty(num_nodes, np.int32)
-    for own in np.split(nodes, part_ptr[1:-1]):
-        row[own] = np.arange(len(own), dtype=np.int32)
     boundary = np.zeros(parts, np.int64)
-    np.maximum.at(boundary, part[on_boundary], row[on_boundary].astype(np.int64) + 1)
+    for index, own in enumerate(np.split(nodes, part_ptr[1:-1])):
+        row[own] = np.arange(len(own), dtype=np.int32)
+        shared = on_boundary[own]
+        boundary[index] = len(own) - np.argmax(shared[::-1]) if shared.any() else 0
     return LocalOrder(
         part=part,
         row=row,

@@ -1,8 +1,8 @@
 """The nodes that a loss needs in each layer of a model, and the edges that enter them.
 
 Layer l of L computes the rows of nodes from which at most L - l edges lead to a node with a loss.
-Rows of a part are ordered by that number: what a layer reads and what it computes are the first
-rows of the same table. SAR, appendix B.
+A part orders its rows by that number. So a layer reads the first rows of the table, and computes
+the first of these. SAR, appendix B.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ HOPS = "hops_to_loss"
 SPLITS = ("train", "val", "test")
 MOST_LAYERS = 100
 _LEAST_GAIN = 0.05
-"""The least share of an epoch's work on edges that must go: less is lost in the copies of rows."""
+"""The share of an epoch's work on edges that must go at least. It is chosen: devices hold the edges
+of the layers beside all edges."""
 _STEP, _EVALUATION = 3, 1
-"""Work of a step and of an evaluation on the edges of a layer; a backward takes twice a forward."""
+"""Work of a step and of an evaluation on the edges of a layer, where a backward counts twice."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

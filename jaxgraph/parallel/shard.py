@@ -48,14 +48,13 @@ def _of_receivers(name: str) -> Any:
 
 def _between(relation: Relation, senders: NodeTable, receivers: NodeTable) -> Relation:
     """A relation that knows all rows of a table, between two runs of its first rows."""
-    arrays, ends = relation.arrays, {"receiver_ids": receivers.node_ids}
-    incoming = dataclasses.replace(arrays.incoming, **ends)
+    arrays = relation.arrays
     outgoing = arrays.outgoing
     if outgoing is not None:
         outgoing = dataclasses.replace(outgoing, sender_ids=senders.node_ids)
     arrays = dataclasses.replace(
         arrays,
-        incoming=incoming,
+        incoming=dataclasses.replace(arrays.incoming, receiver_ids=receivers.node_ids),
         outgoing=outgoing,
         at_receivers=receivers.degrees,
         at_senders=senders.degrees,

@@ -17,7 +17,7 @@ from jaxgraph.train.agreement import from_all
 from jaxgraph.train.classification import NodeClassification
 
 _HIDING = 0x6C61626C
-"""What is folded into the key of a step; layers fold in small numbers."""
+"""The number that is folded into the key of a step. Those of layers are small."""
 _TOO_PROBABLE = 1e-9
 """The probability of an epoch without a loss that is refused."""
 

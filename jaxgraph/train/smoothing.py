@@ -95,34 +95,36 @@ def correct_and_smooth(
     hot, train = _one_hot(labels, start), masks[0]
     error = np.where(train[:, None], hot - start, 0)
 
-    def corrected(alpha: float, scale: float | None) -> np.ndarray:
-        if scale is not None:
-            return start + scale * propagated(graph, error, correct_steps, alpha, None)
-        moved = propagated(graph, error, correct_steps, alpha, (-1, 1))
-        own = np.abs(moved).sum(1, keepdims=True)
-        mean = np.abs(error[train]).sum(1).mean()
-        is_large = mean >= _LARGEST * own
-        return start + np.where(is_large, 1, mean / np.where(is_large, 1, own)) * moved
+    mean = np.abs(error[train]).sum(1).mean()
+
+    def corrected(alpha: float, own_scale: bool) -> Iterator[tuple[float | None, np.ndarray]]:
+        """The scale, None for one of each node, and the corrected predictions."""
+        if own_scale:
+            moved = propagated(graph, error, correct_steps, alpha, (-1, 1))
+            total = np.abs(moved).sum(1, keepdims=True)
+            is_large = mean >= _LARGEST * total
+            yield None, start + np.where(is_large, 1, mean / np.where(is_large, 1, total)) * moved
+            return
+        moved = propagated(graph, error, correct_steps, alpha, None)
+        yield from ((float(each), start + each * moved) for each in scales)
 
     def smoothed(corrected: np.ndarray, alpha: float, shown: Sequence[np.ndarray]) -> np.ndarray:
         known = np.logical_or.reduce(shown)[:, None]
         return propagated(graph, np.where(known, hot, corrected), smooth_steps, alpha, (0, 1))
 
     def results() -> Iterator[tuple[float, Any, np.ndarray, np.ndarray]]:
-        kinds: list[float | None] = [None] if True in autoscales else []
-        if False in autoscales:
-            kinds += map(float, scales)
-        for correct, kind in itertools.product(correct_alphas, kinds):
-            before = corrected(correct, kind)
-            for smooth in smooth_alphas:
-                after = smoothed(before, smooth, masks[:1] if is_choice else masks)
-                score = accuracy(after, labels, masks[1]) if is_choice else 0.0
-                yield score, (correct, kind, smooth), before, after
+        for correct, own_scale in itertools.product(correct_alphas, autoscales):
+            for scale, before in corrected(correct, own_scale):
+                for smooth in smooth_alphas:
+                    after = smoothed(before, smooth, masks[:1] if is_choice else masks)
+                    score = accuracy(after, labels, masks[1]) if is_choice else 0.0
+                    yield score, (correct, scale, smooth), before, after
 
-    score, (correct, kind, smooth), before, after = max(results(), key=lambda found: found[0])
+    score, (correct, chosen_scale, smooth), before, after = max(results(), key=lambda each: each[0])
     if is_choice and on_choice is not None:
-        chosen = {"correct_alpha": correct, "smooth_alpha": smooth, "autoscale": kind is None}
-        on_choice(chosen | {"scale": kind, "val_accuracy": score})
+        chosen = {"correct_alpha": correct, "smooth_alpha": smooth}
+        chosen |= {"autoscale": chosen_scale is None, "scale": chosen_scale}
+        on_choice(chosen | {"val_accuracy": score})
     return smoothed(before, smooth, masks) if is_choice and "val" in labels_of else after
 
 

@@ -1,4 +1,4 @@
-"""Training on graphs with message flow: runs, bytes, restarts, and what is refused."""
+"""Training on graphs with message flow: runs, bytes, parts in files, and bad input."""
 
 from __future__ import annotations
 

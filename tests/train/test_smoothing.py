@@ -144,7 +144,7 @@ def test_candidates_are_compared_without_the_labels_of_validation_nodes() -> Non
     assert scores[0] == scores[1] and scores[0]["val_accuracy"] < 1
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------------- bad input
 
 NAN = PREDICTIONS.copy()
 NAN[7, 1] = np.nan
