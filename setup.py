@@ -23,7 +23,7 @@ from setuptools.command.build_ext import build_ext
 LIBRARY = "jaxgraph.ops.cpu.kernels"
 SOURCE = Path("jaxgraph/ops/cpu/source")
 RECORD = runpy.run_path("jaxgraph/ops/cpu/build_record.py")
-PLAIN_SOURCES = ("levels.cc", "handlers.cc", "attention_handlers.cc")
+PLAIN_SOURCES = ("levels.cc", "handlers.cc", "attention_handlers.cc", "sampler.cc")
 LEVEL_SOURCE = "level.cc"
 BASELINE = {"baseline": []}
 X86_LEVELS = {

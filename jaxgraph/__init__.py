@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         planner,
         process,
         saga,
+        sampling,
         train,
         transforms,
     )
@@ -47,6 +48,7 @@ __all__ = [
     "planner",
     "process",
     "saga",
+    "sampling",
     "train",
     "transforms",
 ]

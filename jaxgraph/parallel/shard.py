@@ -22,6 +22,7 @@ from jaxgraph.parallel.exchange import Exchange
 from jaxgraph.parallel.feature_protocol import plain_of
 from jaxgraph.parallel.node_table import NodeTable
 from jaxgraph.parallel.relation import EdgeArrays, Pairs, Relation
+from jaxgraph.parallel.samples import Sample, home_of
 from pallas_kernels.pytrees import pytree
 
 NO_LIST_OF_EDGES = (
@@ -105,6 +106,7 @@ class Shard:
       relations: the neighbourhoods that layers take, by name; `relation(name)` is one of them.
       edge_arrays, exchanges: of which relations are made, by name.
       ends: the tables and the exchange of each relation.
+      sample: the nodes and edges of a mini-batch (`jaxgraph.sampling.Loader`), or None.
       columns: the graph for layers on feature columns, or None: features are split by node.
       manifest: shapes and schedule of the whole sharded graph, without its counts; a
         `TypedManifest` where there are several tables or relations.
@@ -118,6 +120,7 @@ class Shard:
     ends: tuple[tuple[str, Ends], ...] = dataclasses.field(
         default=((EDGES, Ends(NODES, NODES, NODES)),), metadata={"static": True}
     )
+    sample: Sample | None = None
 
     streamed: ClassVar[bool] = False
     """True where the host visits part after part, and computes again what the backward reads."""
@@ -240,6 +243,8 @@ class Shard:
 
         The receivers of each are the first of its senders, and the senders of the next.
         """
+        if self.sample is not None:
+            return self.sample.relations(home_of(self))
         manifest: Any = self.manifest
         if manifest.flow is None:
             return ()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -197,6 +198,7 @@ def saving_of(
     optimizer: optax.GradientTransformation,
     task: Task,
     graphs: Sequence[ShardedGraph],
+    further: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Saving]:
     """Opens the folder of a run, reads where it continues, and waits at the end for its writes."""
     if request is None:
@@ -207,6 +209,7 @@ def saving_of(
             f"checkpoint is {kind_of(request)}; expected jaxgraph.train.Checkpoints(folder)"
         )
     digests = identity.of_run(model, optimizer, task) | graph_digest.of_graphs(graphs)
+    digests |= further
     target = abstract_fit_state(model, optimizer)
     with ExitStack() as stack:
 

@@ -43,11 +43,13 @@ class Outcome:
       metrics: the metrics after the step, by split and name; of "train" those of the step where the
         task evaluates no training nodes.
       is_best: whether the validation loss is the lowest so far.
+      waited: share of the time of steps in which devices waited for a batch; None: of whole graphs.
     """
 
     loss: jax.Array
     metrics: Mapping[str, Mapping[str, jax.Array]]
     is_best: jax.Array
+    waited: float | None = dataclasses.field(default=None, metadata={"static": True})
 
 
 def epoch_on(learner: Learner, graphs: tuple[ShardedGraph, ...]) -> EpochProgram:
@@ -77,7 +79,7 @@ class EpochProgram:
             return Held(state, kept, key), outcome
         steps = []
         for index in self._trained():
-            of_graph = _graph_key(key, number, replicate(np.int32(index), first))
+            of_graph = graph_key(key, number, replicate(np.int32(index), first))
             state, sums = programs.step(state, self.graphs[index], of_graph)
             steps.append(sums)
         evaluations = [programs.evaluate(state, graph) for graph in self.graphs]
@@ -175,6 +177,7 @@ class Programs:
       evaluate: `(state, graph)`.
       choose: `(state, kept, graph, steps, evaluations)`.
       update: `(state, graph, loss, statistics, gradients)`, of a streamed graph.
+      add: `(sums, sums)`, of the steps of batches.
       times: seconds of every compilation; nearly 0 for the second of the same shapes.
     """
 
@@ -183,6 +186,7 @@ class Programs:
     evaluate: Any
     choose: Any
     update: Any
+    add: Any
     times: list[float] = dataclasses.field(default_factory=list)
 
 
@@ -211,6 +215,7 @@ def programs_of(learner: Learner) -> Programs:
         LatestPrograms(partial(_evaluation_sums, learner)),
         LatestPrograms(partial(choose, learner)),
         LatestPrograms(partial(updated, learner)),
+        LatestPrograms(lambda one, other: add_sums([{"": one}, {"": other}])[""]),
     )
 
 
@@ -252,7 +257,8 @@ def _evaluation_sums(learner: Learner, state: TrainState, sharded: ShardedGraph)
 
 
 @jax.jit
-def _graph_key(key: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
+def graph_key(key: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
+    """The random key of a graph's step, or a batch's, in an epoch."""
     return jax.random.fold_in(jax.random.fold_in(key, epoch), index)
 
 

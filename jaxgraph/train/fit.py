@@ -13,6 +13,7 @@ from flax import nnx
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
+from jaxgraph.sampling import Loader
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.agreement import check_alike
 from jaxgraph.train.arguments import (
@@ -33,6 +34,7 @@ from jaxgraph.train.fit_state import (
 from jaxgraph.train.history import EpochRecord, History
 from jaxgraph.train.identity import EvalParams, of_process
 from jaxgraph.train.run import Run
+from jaxgraph.train.sampled import check_loader, loader_digests
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 def fit(
     model: nnx.Module,
-    sharded: Graph | ShardedGraph | Sequence[Graph | ShardedGraph],
+    sharded: Graph | ShardedGraph | Sequence[Graph | ShardedGraph] | Loader,
     optimizer: optax.GradientTransformation,
     *,
     epochs: int,
@@ -62,12 +64,14 @@ def fit(
     on_epoch: Callable[[EpochRecord], Any] | None = None,
     on_compile: Callable[[Sequence[jax.stages.Compiled]], Any] | None = None,
 ) -> History:
-    """Trains a model on whole graphs and leaves the best parameters in it.
+    """Trains a model on whole graphs, or on mini-batches, and leaves the best parameters in it.
 
     An epoch is one step of the optimizer on each graph that has training nodes, and one pass of
     inference that evaluates all splits. Epoch e, from 1, draws its dropout from
     `jax.random.fold_in(jax.random.key(seed), e - 1)`, so that the curve does not depend on the
-    number of devices; with several graphs, graph i also folds in i.
+    number of devices; with several graphs, graph i also folds in i. An epoch of a
+    `jaxgraph.sampling.Loader` is a step on each of its batches, where batch i folds in i, and the
+    same evaluation of the whole graph, without samples.
 
     When training ends, the model holds the parameters and statistics of the lowest validation loss,
     or without validation nodes those of the last epoch: after the last epoch, by patience, by a
@@ -80,8 +84,8 @@ def fit(
     Args:
       model: a module called as `model(shard, x, key=key, train=...)`; changed in place when
         training ends.
-      sharded: the graph, or several, of different shapes or padded to the same. A `Graph` is
-        sharded over one device, and stays there as long as it lives.
+      sharded: the graph, or several, of different shapes or padded to the same; or a loader of
+        mini-batches. A `Graph` is sharded over one device, and stays there as long as it lives.
       optimizer: a transformation of optax. A second run with an equal one compiles nothing: one
         with equal numbers, and the same objects for functions or arrays of your own.
       epochs: the greatest number of epochs; of further epochs where `state` continues a run, and of
@@ -146,6 +150,11 @@ def fit(
     """
     limit = None if memory_limit is None else bytes_of("memory_limit", memory_limit)
     task = checked_task(task)
+    loader, digests = None, {}
+    if isinstance(sharded, Loader):
+        check_loader(model, sharded)
+        loader, sharded, aggregate_once = sharded, sharded.sharded, False
+        digests = loader_digests(loader)
     begin_watch = None
     if measure_every is not None or repartition is not None:
         # Training reaches up: the planner measures and moves it.
@@ -182,18 +191,19 @@ def fit(
         "is_streamed": graphs[0].is_streamed,
         "has_val": any("val" in task.splits(graph.shards) for graph in graphs),
         "has_flow": any(graph.shards.manifest.flow is not None for graph in graphs),
+        "has_loader": loader is not None,
     }
     _check_together(options, **facts)
     if jax.process_count() > 1:
         del options["source"]
         options["state"] = jax.tree.leaves(state)
         options["checkpoint"] = checkpoint and (checkpoint.every, checkpoint.keep)
-        entries = of_process(model, optimizer, task, graphs, options)
+        entries = of_process(model, optimizer, task, graphs, options) | digests
         check_alike(entries, "Call fit with the same arguments in all processes")
     learner = make_learner(model, optimizer, task, eval_params)
-    with saving_of(checkpoint, model, optimizer, task, graphs) as saving:
+    with saving_of(checkpoint, model, optimizer, task, graphs, digests) as saving:
         expected = abstract_fit_state(model, optimizer)
-        of_run = (limit, bool(aggregate_once), patience, on_epoch)
+        of_run = (limit, bool(aggregate_once), patience, on_epoch, loader)
         run, memory_plan = Run(model, optimizer, learner, expected, saving, *of_run), None
         if policy is not None:
             run = run.under_policy(policy)
@@ -225,7 +235,7 @@ def fit(
 
 
 def _check_together(
-    options: dict[str, Any], *, is_streamed: bool, has_val: bool, has_flow: bool
+    options: dict[str, Any], *, is_streamed: bool, has_val: bool, has_flow: bool, has_loader: bool
 ) -> None:
     """Refuses options that are right alone and contradict each other, or the graph."""
     given = {name for name, value in options.items() if value is not None}
@@ -245,6 +255,9 @@ def _check_together(
         "state, or leave out checkpoint": {"state", "checkpoint"} <= given,
         "measure_every, repartition: not for a graph with message_flow, whose layers compute some "
         "rows alone; leave them out, or shard without message_flow": measures and has_flow,
+        "memory_limit, plan, measure_every, repartition, source: for steps over whole graphs; "
+        "leave them out, or give fit the graph in place of the loader (a smaller batch_size needs less "
+        "memory)": has_loader and (measures or bool(given & {"memory_limit", "plan", "source"})),
         "patience needs validation nodes, and the graph has no val_mask; give Graph val_mask=..., "
         "or leave patience out": "patience" in given and not has_val,
     }

@@ -46,6 +46,8 @@ class EpochRecord:
         before a continued run; always true without validation nodes.
       slowest_part: the slowest part by the measurements before the epoch; None unless `fit`
         measures, until it has measured all parts.
+      waited: share of the time of the steps in which the devices waited for a mini-batch; None:
+        steps were over whole graphs.
     """
 
     epoch: int
@@ -55,6 +57,7 @@ class EpochRecord:
     metrics: Mapping[str, Mapping[str, float]]
     is_best: bool
     slowest_part: SlowestPart | None = None
+    waited: float | None = None
 
     @property
     def val_accuracy(self) -> float:

@@ -55,7 +55,7 @@ def apply_model(
     takes_aggregates = first_aggregation(model) is not None
     x = shard.nodes if takes_aggregates else features_of_model(plain)
     if flow:
-        plain, x = _input_of_layers(flow, model, x, train)
+        plain, x = _input_of_layers(flow, model, train)
     try:
         outputs = model(plain, x, key=key, train=train)
     except (TypeError, AttributeError, ValueError) as error:
@@ -76,10 +76,11 @@ def apply_model(
 
 
 def _input_of_layers(
-    flow: Sequence[Relation], model: Any, x: Any, train: bool
+    flow: Sequence[Relation], model: Any, train: bool
 ) -> tuple[list[Relation], Any]:
     """The relations of the layers, and the features of the first one's senders."""
     first, declared = flow[0], first_aggregation(model)
+    x = first.senders.nodes
     if declared is not None and (declared.in_training or not train):
         stores = features_of(x).stores(declared.aggregation)
         # The first layer then reads no rows of neighbours.

@@ -19,6 +19,7 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.layers import RematPolicy
 from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph
+from jaxgraph.sampling import Loader
 from jaxgraph.train.aggregates import StreamedAggregate, with_aggregates
 from jaxgraph.train.agreement import ElsewhereInterrupted, preempted, together
 from jaxgraph.train.checkpoints import Saving
@@ -35,6 +36,7 @@ from jaxgraph.train.fit_state import (
 )
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.passes import as_numbers
+from jaxgraph.train.sampled import SampledEpoch
 from jaxgraph.train.step import Learner, make_learner
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class Run:
       saving: of its checkpoints.
       limit: bytes of a device; None: any.
       aggregate_once, patience, on_epoch: as given.
+      loader: of mini-batches; None: steps are over whole graphs.
     """
 
     model: nnx.Module
@@ -88,6 +91,7 @@ class Run:
     aggregate_once: bool
     patience: int | None
     on_epoch: Callable[[EpochRecord], Any] | None
+    loader: Loader | None = None
 
     def under(self, model: nnx.Module) -> Run:
         """The run with the policy of another model, which has the same variables."""
@@ -135,6 +139,8 @@ class Run:
         if self.aggregate_once:
             graphs = with_aggregates(self.model, graphs, epochs, self._fits)
         program, graph = epoch_on(self.learner, graphs), graphs[0]
+        if self.loader is not None:
+            program = SampledEpoch(self.learner, graphs, loader=self.loader)
         if state is None:
             return Progress(program, first_held(self.model, self.optimizer, graph, seed))
         abstract = abstract_held(self.model, self.optimizer, graph)
@@ -248,7 +254,8 @@ def _record(epoch: int, outcome: Outcome, seconds: float, slowest: Any) -> Epoch
     metrics = as_numbers(outcome.metrics)
     val_loss = metrics.get("val", {}).get("loss", math.nan)
     is_best = bool(outcome.is_best)
-    return EpochRecord(epoch, float(outcome.loss), val_loss, seconds, metrics, is_best, slowest)
+    of_epoch = epoch, float(outcome.loss), val_loss, seconds, metrics, is_best, slowest
+    return EpochRecord(*of_epoch, outcome.waited)
 
 
 def _not_finite(record: EpochRecord) -> str:

@@ -51,7 +51,7 @@ def fill(
         )
     if values.shape == shape and not copy:
         return np.asarray(values, dtype)
-    padded = _aligned(shape, dtype)
+    padded = aligned(shape, dtype)
     if values.shape == shape:
         padded[...] = values
         return padded
@@ -62,7 +62,7 @@ def fill(
     return padded
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array without values that starts where a CPU device takes it without a copy."""
     size = math.prod(shape) * dtype.itemsize
     room = np.empty(size + _ALIGNMENT, np.uint8)

@@ -1,0 +1,72 @@
+"""The edges of a graph by receiver, from which neighbors are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from jaxgraph.partition.sorting import counting_argsort, index_dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbors:
+    """The edges of a graph by receiver.
+
+    Attributes:
+      pointers: int64 [nodes + 1], where the edges of each node start.
+      senders: int32 [edges], by receiver, stable in the graph's order of edges.
+      edges: int32 (int64 where needed) [edges], the edge's number in the graph.
+      weights: float32 [edges], by which neighbors are drawn; None: all alike.
+    """
+
+    pointers: np.ndarray
+    senders: np.ndarray
+    edges: np.ndarray
+    weights: np.ndarray | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes."""
+        return len(self.pointers) - 1
+
+    @functools.cached_property
+    def cumulative(self) -> np.ndarray:
+        """int64 [edges + 1], the sums of the weights before each edge, in units of 2**-31.
+
+        The unit is relative to the largest weight of the receiver. Sums of integers have no
+        rounding: the differences within a row are exact.
+        """
+        assert self.weights is not None
+        degrees = np.diff(self.pointers)
+        with_edges = degrees > 0
+        largest = np.maximum.reduceat(self.weights, self.pointers[:-1][with_edges])
+        largest = np.repeat(np.where(largest > 0, largest, 1), degrees[with_edges])
+        units = np.ceil(self.weights / largest.astype(np.float64) * 2**31)
+        return np.append(np.int64(0), np.cumsum(units.astype(np.int64)))
+
+
+def neighbors_of(
+    num_nodes: int,
+    senders: np.ndarray,
+    receivers: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> Neighbors:
+    """Orders edges by receiver.
+
+    Raises:
+      ValueError: an end of an edge is no node, or a weight is negative or not finite.
+    """
+    for name, ends in (("senders", senders), ("receivers", receivers)):
+        if len(ends) and not (ends.min() >= 0 and ends.max() < num_nodes):
+            raise ValueError(
+                f"{name} has nodes from {ends.min()} to {ends.max()}; expected 0 to {num_nodes - 1}"
+            )
+    if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError("weights has negative numbers, or some that are not finite")
+    order = counting_argsort(receivers, num_nodes).astype(index_dtype(len(senders)), copy=False)
+    degrees = np.bincount(receivers, minlength=num_nodes)
+    pointers = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    ordered = None if weights is None else np.asarray(weights, np.float32)[order]
+    return Neighbors(pointers, np.asarray(senders, np.int32)[order], order, ordered)

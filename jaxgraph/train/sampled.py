@@ -1,0 +1,119 @@
+"""An epoch of mini-batches: a step for each, and the evaluation of the whole graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jaxgraph.nn import BatchNorm
+from jaxgraph.sampling import Loader
+from jaxgraph.train.epoch import EpochProgram, Outcome, graph_key, programs_of
+from jaxgraph.train.fit_state import Held, as_shape, replicate
+from jaxgraph.train.identity import definition
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledEpoch(EpochProgram):
+    """Runs epochs of the batches of a loader, whose graph is the only one of `graphs`.
+
+    Attributes:
+      loader: the loader.
+    """
+
+    loader: Loader = dataclasses.field(kw_only=True)
+
+    def run(self, held: Held, epoch: int) -> tuple[Held, Outcome]:
+        """See `EpochProgram.run`."""
+        (graph,), programs = self.graphs, programs_of(self.learner)
+        (state, kept, key), number = held, replicate(np.int32(epoch), self.graphs[0])
+        total, waited, started = None, [], time.perf_counter()
+        is_emulated = graph.mesh.devices.flat[0].platform == "cpu" and graph.num_parts > 1
+
+        def is_idle() -> bool:
+            return total is None or all(leaf.is_ready() for leaf in jax.tree.leaves(total))
+
+        batches = self.loader.batches_waited_for(epoch, is_idle, waited)
+        for index, batch in enumerate(batches):
+            of_batch = graph_key(key, number, replicate(np.int32(index), graph))
+            before = total
+            state, sums = programs.step(state, batch, of_batch)
+            total = sums if before is None else programs.add(before, sums)
+            # One step is in flight, and one waits for it: batches do not pile up on the devices. On
+            # emulated devices two steps at once can starve each other's collectives (22 s).
+            jax.block_until_ready(total if is_emulated else before)
+        jax.block_until_ready(total)
+        share = sum(waited) / (time.perf_counter() - started)
+        evaluation = programs.evaluate(state, graph)
+        kept, outcome = programs.choose(state, kept, graph, [total], [evaluation])
+        return Held(state, kept, key), dataclasses.replace(outcome, waited=share)
+
+    def compile(self, held: Held) -> tuple[jax.stages.Compiled, ...]:
+        """Compiles the programs of `run`, and runs nothing."""
+        (graph,), programs, (state, kept, key) = self.graphs, programs_of(self.learner), held
+        started = time.perf_counter()
+        step = programs.step.lower(state, self.loader.abstract_batch(), key)
+        evaluation = programs.evaluate.lower(state, graph)
+        replicated = replicate(np.int32(0), graph).sharding
+        sums, evaluated = jax.tree.map(
+            lambda leaf: as_shape(leaf, replicated), (step.out_info[1], evaluation.out_info)
+        )
+        others = [programs.choose.lower(state, kept, graph, [sums], [evaluated])]
+        others += [programs.add.lower(sums, sums)] if len(self.loader) > 1 else []
+        compiled = tuple(each.compile() for each in (step, evaluation, *others))
+        programs.times.append(time.perf_counter() - started)
+        return compiled
+
+
+def check_loader(model: nnx.Module, loader: Loader) -> None:
+    """Checks that a model can be trained by the batches of a loader."""
+    fanouts, name = loader.draws.fanouts, type(model).__name__
+    layers = getattr(model, "edge_layers", None)
+    if layers == 0:
+        raise ValueError(
+            f"{name} propagates several times over the same nodes, and a batch has other nodes for "
+            "each layer; train it on the whole graph, fit(model, graph, ...)"
+        )
+    if layers is not None and layers != len(fanouts):
+        raise ValueError(
+            f"{name} has {layers} layers that read edges, and the loader {len(fanouts)} fanouts, "
+            f"{list(fanouts)}; give it one for each layer"
+        )
+    has_rows = any(
+        each.get_metadata().get("rows") == "nodes"
+        for each in jax.tree.leaves(nnx.state(model), is_leaf=_is_variable)
+        if _is_variable(each)
+    )
+    if has_rows:
+        raise ValueError(
+            "the model has a variable with one row per node (NodeEmbedding), and the optimizer "
+            "would move the rows of all nodes in every batch; use node features, or train on the "
+            "whole graph"
+        )
+    has_norm = any(isinstance(part, BatchNorm) for _, part in nnx.iter_modules(model))
+    if loader.sharded.num_parts > 1 and has_norm:
+        raise ValueError(
+            "the model has a BatchNorm, whose mean and variance are over the nodes of a batch, and "
+            f"on {loader.sharded.num_parts} devices some nodes are in several devices' share of "
+            "it: the result would depend on their number. Take norm='layer', or one device"
+        )
+
+
+def _is_variable(part: Any) -> bool:
+    return isinstance(part, nnx.Variable)
+
+
+def loader_digests(loader: Loader) -> dict[str, str]:
+    """What a run that is resumed must share of a loader, by name."""
+    of_loader: dict[str, Any] = {
+        "fanouts": loader.draws,
+        "batch_size": loader.batch_size,
+        "seed": loader.seed,
+        "nodes": loader.seeds,
+        "weights": loader.weights,
+    }
+    return {f"loader.{name}": definition(value) for name, value in of_loader.items()}
