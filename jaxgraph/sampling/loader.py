@@ -52,8 +52,8 @@ class Loader:
       batch_size: seeds of a batch, of all devices together.
       nodes: int [seeds], the seeds; None: the training nodes.
       replace: whether a neighbour may be drawn more than once.
-      method: "neighbors", so many for each receiver; or "labor", which draws the same neighbours for
-        many receivers, so many in expectation.
+      method: "neighbors", so many for each receiver; or "labor", which draws the same neighbours
+        for many receivers, so many in expectation.
       weights: float [edges], by which edges are drawn; None: all alike.
       seed: of the order and the draws, from 0 to 2**32 - 1.
       threads: that make batches ahead; None: a core fewer than there are, at most 4.

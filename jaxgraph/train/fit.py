@@ -256,8 +256,9 @@ def _check_together(
         "measure_every, repartition: not for a graph with message_flow, whose layers compute some "
         "rows alone; leave them out, or shard without message_flow": measures and has_flow,
         "memory_limit, plan, measure_every, repartition, source: for steps over whole graphs; "
-        "leave them out, or give fit the graph in place of the loader (a smaller batch_size needs less "
-        "memory)": has_loader and (measures or bool(given & {"memory_limit", "plan", "source"})),
+        "leave them out, or give fit the graph in place of the loader (a smaller batch_size needs "
+        "less memory)": has_loader
+        and (measures or bool(given & {"memory_limit", "plan", "source"})),
         "patience needs validation nodes, and the graph has no val_mask; give Graph val_mask=..., "
         "or leave patience out": "patience" in given and not has_val,
     }
