@@ -1,7 +1,8 @@
 """The arrays of a sample: the relations of a model's layers, one after the other in one buffer.
 
 The nodes that a layer receives at are the first of those that it sends from, so that one list of
-nodes serves all layers. All arrays have 32 bits: a sample goes to a device in one transfer.
+nodes of each set serves all layers. All arrays have 32 bits: a sample goes to a device in one
+transfer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -17,9 +18,12 @@ from jaxgraph.layout.block_tables import BLOCK, BlockSizes, block_tables
 from jaxgraph.layout.derived.orientations import aligned
 from jaxgraph.layout.manifest import Arrays
 
-NODE_IDS, COUNTS, PLACES, ASKED = "node_ids", "counts", "places", "asked"
-"""Ids in the whole graph; the nodes of each table; where the rows of nodes are; rows asked of other
-devices."""
+COUNTS = "counts"
+"""int32 [layers + 1, sets], the nodes of each table."""
+NODE_IDS, PLACES, ASKED = "/node_ids", "/places", "/asked"
+"""Of a set: ids in the whole graph, where the rows of nodes are, rows asked of other devices."""
+_LINE = 16
+"""Words of a line of the cache, where every array starts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,37 +31,59 @@ class SampleSizes:
     """The sizes of a sample, from which all its shapes follow.
 
     Attributes:
-      rows: of the node tables, from those of the first layer's senders to the seeds.
-      edges: that there is room for in each layer, the first layer first.
+      sets: names of the sets of nodes.
+      ends: of each set of edges its name, the set that they leave and the set that they enter.
+      rows: of each set, in the tables from those of the first layer's senders to the seeds'.
+      edges: that there is room for in each layer, the first layer first, for each set of edges.
       parts: the devices that hold the nodes' rows.
-      asked: rows that a device has room to ask of each of them; 0: of one device, which holds all.
+      asked: rows of each set that a device has room to ask of each other one; 0: all are here.
     """
 
-    rows: tuple[int, ...]
-    edges: tuple[int, ...]
-    parts: int = 1
-    asked: int = 0
+    sets: tuple[str, ...]
+    ends: tuple[tuple[str, str, str], ...]
+    rows: tuple[tuple[int, ...], ...]
+    edges: tuple[tuple[int, ...], ...]
+    parts: int
+    asked: tuple[int, ...]
 
     def holds(self, needed: SampleSizes) -> bool:
         """Whether a sample that needs other sizes fits."""
-        pairs = zip(
-            (*self.rows, *self.edges, self.asked),
-            (*needed.rows, *needed.edges, needed.asked),
-            strict=True,
-        )
-        return all(room >= need for room, need in pairs)
+        return self.joined(needed) == self
+
+    def joined(self, other: SampleSizes) -> SampleSizes:
+        """Sizes that hold both samples."""
+        return self.of_numbers(map(max, self.numbers, other.numbers))
 
     def with_room(self, factor: float) -> SampleSizes:
         """Sizes that hold samples larger by a factor, in multiples of 64; seeds are as many."""
-        larger = [64 * math.ceil(factor * x / 64) for x in self.rows]
-        rows = (*larger[:-1], self.rows[-1])
-        edges = tuple(64 * max(1, math.ceil(factor * x / 64)) for x in self.edges)
-        asked = 64 * math.ceil(factor * self.asked / 64)
-        return dataclasses.replace(self, rows=rows, edges=edges, asked=asked)
+        fixed = len(self.numbers) - len(self.sets)
+        larger = [64 * math.ceil(factor * x / 64) for x in self.numbers[:fixed]]
+        return self.of_numbers([*larger, *self.rows[-1]])
 
-    def block(self, layer: int) -> BlockSizes:
-        """The sizes of the edges of a layer."""
-        return BlockSizes(self.rows[layer], self.rows[layer + 1], self.edges[layer])
+    @property
+    def numbers(self) -> list[int]:
+        """All sizes, those of the seeds last."""
+        others = (*self.rows[:-1], *self.edges, self.asked, self.rows[-1])
+        return [x for each in others for x in each]
+
+    def of_numbers(self, numbers: Iterable[int]) -> SampleSizes:
+        """The sizes of other numbers."""
+        left = iter(numbers)
+        tables, layers = len(self.rows) - 1, len(self.edges)
+        rows = [tuple(next(left) for _ in self.sets) for _ in range(tables)]
+        edges = [tuple(next(left) for _ in self.ends) for _ in range(layers)]
+        asked, seeds = (tuple(next(left) for _ in self.sets) for _ in range(2))
+        return dataclasses.replace(self, rows=(*rows, seeds), edges=tuple(edges), asked=asked)
+
+    def block(self, layer: int, number: int) -> BlockSizes:
+        """The sizes of the edges of a set in a layer."""
+        _, sender, receiver = self.ends[number]
+        senders, receivers = self.rows[layer], self.rows[layer + 1]
+        return BlockSizes(
+            senders[self.sets.index(sender)],
+            receivers[self.sets.index(receiver)],
+            self.edges[layer][number],
+        )
 
     def shapes(self) -> Mapping[str, tuple[int, tuple[int, ...]]]:
         """Every array by name: the word where it starts, and its shape."""
@@ -77,42 +103,31 @@ class SampleSizes:
         }
 
 
-def joined_sizes(several: list[SampleSizes]) -> SampleSizes:
-    """Sizes that hold each of several samples."""
-    rows, edges = (
-        tuple(map(max, zip(*(getattr(each, name) for each in several), strict=True)))
-        for name in ("rows", "edges")
-    )
-    asked = max(each.asked for each in several)
-    return dataclasses.replace(several[0], rows=rows, edges=edges, asked=asked)
-
-
 def empty_words(devices: int, sizes: SampleSizes) -> np.ndarray:
     """A buffer int32 [devices, words], which a CPU device takes without a copy."""
     return aligned((devices, sizes.words), np.dtype(np.int32))
 
 
-def layer_prefix(layer: int) -> str:
-    """What the names of the arrays of a layer's edges start with."""
-    return f"layers/{layer}/"
+def edges_prefix(layer: int, name: str) -> str:
+    """What the names of the arrays of a set of edges in a layer start with."""
+    return f"{layer}/{name}/"
 
 
 @functools.lru_cache(maxsize=64)
 def _shapes(sizes: SampleSizes) -> dict[str, tuple[int, tuple[int, ...]]]:
-    listed: dict[str, tuple[int, ...]] = {
-        NODE_IDS: (sizes.rows[0],),
-        COUNTS: (len(sizes.rows),),
-        PLACES: (sizes.rows[0],),
-    }
-    if sizes.asked:
-        listed[ASKED] = (sizes.parts, sizes.asked)
+    listed: dict[str, tuple[int, ...]] = {COUNTS: (len(sizes.rows), len(sizes.sets))}
+    for name, rows, asked in zip(sizes.sets, sizes.rows[0], sizes.asked, strict=True):
+        listed |= {name + NODE_IDS: (rows,), name + PLACES: (rows,)}
+        if asked:
+            listed[name + ASKED] = (sizes.parts, asked)
     for layer in range(len(sizes.edges)):
-        listed |= {layer_prefix(layer) + x: y for x, y in _block_shapes(sizes.block(layer)).items()}
+        for number, (name, *_) in enumerate(sizes.ends):
+            prefix, shapes = edges_prefix(layer, name), _block_shapes(sizes.block(layer, number))
+            listed |= {prefix + x: shape for x, shape in shapes.items()}
     found, start = {}, 0
     for name, shape in listed.items():
         found[name] = start, shape
-        # Every array starts on a line of the cache.
-        start += -(-math.prod(shape) // 16) * 16
+        start += -(-math.prod(shape) // _LINE) * _LINE
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from jaxgraph.nn.module import Module
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.relation import Relation
+from jaxgraph.parallel.samples import SampledLayer
 from jaxgraph.parallel.shard import Ends
 
 _REDUCTIONS = {"sum": jnp.sum, "mean": jnp.mean, "max": jnp.max, "min": jnp.min}
@@ -47,7 +49,7 @@ class HeteroConv(Module):
 
     def __call__(
         self,
-        shard: Shard,
+        shard: Shard | SampledLayer,
         x: Mapping[str, jax.Array],
         *,
         key: jax.Array | None = None,
@@ -56,7 +58,8 @@ class HeteroConv(Module):
         """Returns rows [rows, out_features] of every set of nodes that a relation ends in.
 
         Args:
-          shard: the shard of a `jaxgraph.TypedGraph`, under `jaxgraph.parallel.spmd`.
+          shard: the shard of a `jaxgraph.TypedGraph`, under `jaxgraph.parallel.spmd`, or what one
+            layer reads of a sample of it, an entry of `shard.flow`.
           x: float [rows, in_features] of each set of nodes that a relation leaves or ends in.
           key: random key of layers with dropout, in training.
           train: whether dropout is on.
@@ -78,7 +81,11 @@ class HeteroConv(Module):
                     f"relation {name!r} reads the rows of {missing[0]!r}, and x has those of "
                     f"{', '.join(map(repr, x)) or 'no set'}; add x[{missing[0]!r}]"
                 )
-            rows = x[sender] if sender == receiver else (x[sender], x[receiver])
+            rows: Any = x[sender]
+            if sender != receiver:
+                # The nodes that a layer of a sample receives at are the first of the table.
+                first = relation.receiver_rows
+                rows = (rows, jax.tree.map(lambda leaf: leaf[:first], x[receiver]))
             y = convolution(relation, rows, key=own, train=train)
             found.setdefault(receiver, []).append(y)
         reduce = _REDUCTIONS[self.reduce]

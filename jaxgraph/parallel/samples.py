@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,15 +24,16 @@ from jaxgraph.layout.sample_tables import (
     NODE_IDS,
     PLACES,
     SampleSizes,
-    layer_prefix,
+    edges_prefix,
 )
+from jaxgraph.layout.schema import EDGE_DATA, REPETITION
 from jaxgraph.ops.core.chosen_rows import chosen_rows
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.parallel.exchange import Call, Exchange
 from jaxgraph.parallel.feature_protocol import plain_features
-from jaxgraph.parallel.node_table import NodeTable
+from jaxgraph.parallel.node_table import Degrees, NodeTable
 from jaxgraph.parallel.relation import EdgeArrays, Relation
 from pallas_kernels.pytrees import pytree
 
@@ -91,36 +92,111 @@ def _without_edges(relation: Relation) -> Relation:
 
 
 @pytree
+class SampledLayer:
+    """What a layer of a sample of several sets of nodes and edges reads; as a shard of them.
+
+    Attributes:
+      tables, receivers: the nodes of each set whose rows the layer takes, and returns, by name.
+      relations: the neighbourhoods, by name.
+      ends: the tables of each relation, by name.
+    """
+
+    tables: Mapping[str, NodeTable]
+    receivers: Mapping[str, NodeTable]
+    relations: Mapping[str, Relation]
+    ends: tuple[tuple[str, Any], ...] = dataclasses.field(metadata={"static": True})
+
+    def relation(self, name: str) -> Relation:
+        """The edges of a set, as layers take them."""
+        if name not in self.relations:
+            known = ", ".join(map(repr, self.relations))
+            raise ValueError(f"there is no relation {name!r}; expected one of {known}")
+        return self.relations[name]
+
+
+@pytree
+class Home:
+    """The nodes of a set that a device holds.
+
+    Attributes:
+      table: their table.
+      as_receivers, as_senders: their degrees in the whole graph in each set of edges that enters,
+        and that leaves the set, by name.
+    """
+
+    table: NodeTable
+    as_receivers: Mapping[str, Degrees]
+    as_senders: Mapping[str, Degrees]
+
+    def reading(self, table: NodeTable, relation: str, *, sends: bool) -> NodeTable:
+        """A table of these nodes with their degrees in a relation."""
+        of_side = self.as_senders if sends else self.as_receivers
+        degrees = jax.tree.map(lambda leaf: leaf[: table.num_rows], of_side[relation])
+        return dataclasses.replace(table, degrees=degrees)
+
+
+def home_of(shard: Any, name: str, ends: Sequence[tuple[str, str, str]]) -> Home:
+    """The nodes of a set on a device, with their degrees in some sets of edges."""
+    table = shard.tables[name]
+    receivers, senders = {}, {}
+    for relation, sender, receiver in ends:
+        arrays = shard.edge_arrays[relation]
+        if receiver == name:
+            receivers[relation] = arrays.at_receivers
+        if sender == name:
+            own = arrays.at_senders
+            senders[relation] = arrays.at_receivers if own is None else own
+    plain = dataclasses.replace(table, nodes=plain_features(table.nodes))
+    return Home(plain, receivers, senders)
+
+
+@pytree
 class Sample:
     """The nodes and edges that a model's layers read for the seeds of a device.
 
     Attributes:
       words: int32 [words], the arrays of `jaxgraph.layout.sample_tables.SampleSizes`.
-      edge_data: data of each layer's edges by slot, by name.
-      cache: rows that every device holds, of the nodes that samples read most; None: there are
-        none.
+      edge_data: data of each layer's edges by slot, by name, for each set of edges.
+      cache: rows that every device holds, of the nodes that samples read most, by set.
       sizes: the sizes of the arrays.
     """
 
     words: jax.Array
-    edge_data: tuple[Mapping[str, jax.Array], ...]
-    cache: NodeTable | None
+    edge_data: tuple[tuple[Mapping[str, jax.Array], ...], ...]
+    cache: Mapping[str, Home]
     sizes: SampleSizes = dataclasses.field(metadata={"static": True})
 
-    def relations(self, home: NodeTable) -> tuple[Relation, ...]:
-        """The relations of the layers, the first layer's first; see `Shard.flow`.
+    def layers(self, shard: Any) -> tuple[Any, ...]:
+        """What each layer of a model takes, the first layer first; see `Shard.flow`."""
+        arrays, sizes = self._arrays(), self.sizes
+        homes = {name: self.fetched(home_of(shard, name, sizes.ends), name) for name in sizes.sets}
 
-        Args:
-          home: the nodes that this device holds, with the degrees of the whole graph.
-        """
-        arrays, nodes = self._arrays(), self.fetched(home)
-        counts = arrays[COUNTS]
-        tables = [
-            nodes.first_rows(rows, jnp.arange(rows, dtype=jnp.int32) < counts[number])
-            for number, rows in enumerate(self.sizes.rows)
-        ]
-        ends = itertools.pairwise(tables)
-        return tuple(self._relation(number, arrays, *each) for number, each in enumerate(ends))
+        def tables(number: int) -> dict[str, NodeTable]:
+            found = {}
+            for place, (name, rows) in enumerate(zip(sizes.sets, sizes.rows[number], strict=True)):
+                chosen = jnp.arange(rows, dtype=jnp.int32) < arrays[COUNTS][number, place]
+                found[name] = homes[name].table.first_rows(rows, chosen)
+            return found
+
+        layers = []
+        for layer, (senders, receivers) in enumerate(
+            itertools.pairwise(map(tables, range(len(sizes.rows))))
+        ):
+            relations = {}
+            for number, (name, sender, receiver) in enumerate(sizes.ends):
+                relations[name] = self._relation(
+                    layer,
+                    number,
+                    arrays,
+                    homes[sender].reading(senders[sender], name, sends=True),
+                    homes[receiver].reading(receivers[receiver], name, sends=False),
+                    set_number=shard.edge_arrays[name].set_number,
+                )
+            ends = tuple(each for each in shard.ends if each[0] in relations)
+            layers.append(SampledLayer(senders, receivers, relations, ends))
+        if shard.is_typed:
+            return tuple(layers)
+        return tuple(relation for layer in layers for relation in layer.relations.values())
 
     def _arrays(self) -> dict[str, jax.Array]:
         return {
@@ -128,41 +204,48 @@ class Sample:
             for name, (start, shape) in self.sizes.shapes().items()
         }
 
-    def fetched(self, home: NodeTable) -> NodeTable:
-        """The table of all nodes of the sample, whose data is fetched."""
-        arrays, plain = self._arrays(), dataclasses.replace(home, nodes=plain_features(home.nodes))
-        fetch = Fetch(arrays[PLACES], arrays.get(ASKED), home.axis, home.implementation)
-        found = fetch.rows(plain, self.cache)
-        ids = arrays[NODE_IDS]
+    def fetched(self, home: Home, name: str) -> Home:
+        """The nodes of a set that are in the sample, whose data is fetched."""
+        arrays, table = self._arrays(), home.table
+        asked = arrays.get(name + ASKED)
+        fetch = Fetch(arrays[name + PLACES], asked, table.axis, table.implementation)
+        found = fetch.rows(home, self.cache.get(name))
+        ids = arrays[name + NODE_IDS]
         # Rows past the nodes of the sample are those of any node.
-        mask = jnp.arange(len(ids), dtype=jnp.int32) < arrays[COUNTS][0]
-        return dataclasses.replace(found, node_ids=ids, node_mask=mask, has_padding=True)
+        count = arrays[COUNTS][0, self.sizes.sets.index(name)]
+        mask = jnp.arange(len(ids), dtype=jnp.int32) < count
+        table = dataclasses.replace(found.table, node_ids=ids, node_mask=mask, has_padding=True)
+        return dataclasses.replace(found, table=table)
 
     def _relation(
         self,
         layer: int,
+        number: int,
         arrays: Mapping[str, jax.Array],
         senders: NodeTable,
         receivers: NodeTable,
+        *,
+        set_number: int,
     ) -> Relation:
-        own = layer_prefix(layer)
+        name, sender, receiver = self.sizes.ends[number]
+        own = edges_prefix(layer, name)
         found = {x.removeprefix(own): y for x, y in arrays.items() if x.startswith(own)}
-        sizes, data = self.sizes.block(layer).visits(), dict(self.edge_data[layer])
+        data = dict(self.edge_data[layer][number])
+        sizes = self.sizes.block(layer, number).visits()
 
         def orientation(side: str) -> Orientation:
             names = [f.name for f in dataclasses.fields(Orientation)]
             of_side: dict[str, Any] = {name: found.get(f"{side}/{name}") for name in names}
             return Orientation(**of_side)
 
-        by_receiver = orientation("by_receiver")
         groups = EdgeGroups(
-            by_receiver,
+            orientation("by_receiver"),
             orientation("by_sender"),
             sender_ids=senders.node_ids,
             sender_ptr=None,
             receiver_ids=receivers.node_ids,
             receiver_ptr=None,
-            repetition=data.pop("repetition", None),
+            repetition=data.pop(REPETITION, None),
             receivers=found["receivers"],
             chunk=sizes.chunk,
             piece=PIECE,
@@ -170,9 +253,7 @@ class Sample:
             sender_capacity=sizes.by_sender.capacity,
             implementation=receivers.implementation,
         )
-        plain: dict[str, Any] = {
-            name: data.pop(name, None) for name in ("edges", "edge_weight", "edge_type")
-        }
+        plain: dict[str, Any] = {each: data.pop(each, None) for each in EDGE_DATA}
         assert receivers.degrees is not None
         edges = EdgeArrays(
             groups,
@@ -181,7 +262,8 @@ class Sample:
             senders.degrees,
             **plain,
             edge_data=data,
-            set_number=0,
+            receivers_first=sender == receiver,
+            set_number=set_number,
         )
         return Relation(senders, receivers, edges, DrawnEdges(share=found_share(groups, receivers)))
 
@@ -240,22 +322,20 @@ class Fetch:
         return found
 
 
-def home_of(shard: Any) -> NodeTable:
-    """The nodes that a device holds, with their degrees in the whole graph."""
-    return dataclasses.replace(shard.table(), degrees=shard.relation().arrays.at_receivers)
-
-
 def with_sample(sharded: Any, sample: Sample) -> Any:
     """The sharded graph with a sample on each device, [devices, ...]."""
     return dataclasses.replace(sharded, shards=dataclasses.replace(sharded.shards, sample=sample))
 
 
-def cache_of(sharded: Any, words: jax.Array, sizes: SampleSizes) -> NodeTable:
+def cache_of(
+    sharded: Any, words: jax.Array, sizes: SampleSizes, ends: Sequence[tuple[str, str, str]]
+) -> Mapping[str, Home]:
     """Rows of nodes for a cache of each device, [devices, rows, ...]; a sample names the nodes."""
 
-    def fetched(shards: Any, words: jax.Array) -> NodeTable:
+    def fetched(shards: Any, words: jax.Array) -> dict[str, Home]:
         shard, words = jax.tree.map(lambda leaf: leaf[0], (shards, words))
-        found = Sample(words, (), None, sizes).fetched(home_of(shard))
+        sample = Sample(words, (), {}, sizes)
+        found = {name: sample.fetched(home_of(shard, name, ends), name) for name in sizes.sets}
         return jax.tree.map(lambda leaf: leaf[None], found)
 
     split = PartitionSpec(sharded.axis)

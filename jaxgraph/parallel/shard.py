@@ -22,7 +22,7 @@ from jaxgraph.parallel.exchange import Exchange
 from jaxgraph.parallel.feature_protocol import plain_of
 from jaxgraph.parallel.node_table import NodeTable
 from jaxgraph.parallel.relation import EdgeArrays, Pairs, Relation
-from jaxgraph.parallel.samples import Sample, home_of
+from jaxgraph.parallel.samples import Sample, SampledLayer
 from pallas_kernels.pytrees import pytree
 
 NO_LIST_OF_EDGES = (
@@ -238,13 +238,14 @@ class Shard:
         return {name: self.relation(name) for name in self.given("relation")}
 
     @property
-    def flow(self) -> tuple[Relation, ...]:
+    def flow(self) -> tuple[Any, ...]:
         """The relations of a model's layers that compute what a loss needs; (): there are none.
 
-        The receivers of each are the first of its senders, and the senders of the next.
+        The receivers of each are the first of its senders, and the senders of the next. Of a sample
+        of several sets, there is a `jaxgraph.parallel.samples.SampledLayer` for each layer.
         """
         if self.sample is not None:
-            return self.sample.relations(home_of(self))
+            return self.sample.layers(self)
         manifest: Any = self.manifest
         if manifest.flow is None:
             return ()
@@ -261,9 +262,11 @@ class Shard:
             for name, ends in zip(names, itertools.pairwise(tables), strict=True)
         )
 
-    def at_receivers(self, relation: Relation) -> Shard:
-        """The shard of the receivers of a relation, without edges, for a task."""
-        tables = {self.name_of("table"): relation.receivers}
+    def at_receivers(self, layer: Relation | SampledLayer) -> Shard:
+        """The shard of the receivers of the last layer, without edges, for a task."""
+        name = self.name_of("table")
+        is_one = isinstance(layer, Relation)
+        tables = {name: layer.receivers if is_one else layer.receivers[name]}
         return dataclasses.replace(self, tables=tables, edge_arrays={}, exchanges={})
 
     @property

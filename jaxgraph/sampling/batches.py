@@ -19,13 +19,13 @@ from jaxgraph.layout.sample_tables import (
     NODE_IDS,
     PLACES,
     SampleSizes,
+    edges_prefix,
     empty_words,
-    layer_prefix,
 )
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.samples import Sample, with_sample
-from jaxgraph.sampling.draw import Draws
-from jaxgraph.sampling.native import Sampler
+from jaxgraph.sampling.adapter import Drawn, sampler_of
+from jaxgraph.sampling.draw import Draws, Sampler
 from jaxgraph.sampling.neighbors import Neighbors
 
 GROWTH = 1.08
@@ -85,50 +85,35 @@ class Requests:
     counts: np.ndarray
     wanted: np.ndarray
 
-    def write(self, out: Mapping[str, np.ndarray], first: int) -> None:
+    def write(self, places: np.ndarray, asked: np.ndarray | None, first: int) -> None:
         """Fills the arrays of a sample; rows of other devices are numbered from `first` on."""
-        places = self.places
-        if ASKED in out:
-            room = out[ASKED].shape[1]
+        found = self.places
+        if asked is not None:
             device = np.repeat(np.arange(len(self.counts)), self.counts)
             before = np.cumsum(self.counts) - self.counts
             slot = np.arange(len(device)) - before[device]
-            out[ASKED][...] = 0
-            out[ASKED][device, slot] = self.wanted
-            places[self.order] = first + device * room + slot
-        out[PLACES][: len(places)] = places
-        out[PLACES][len(places) :] = 0
+            asked[...] = 0
+            asked[device, slot] = self.wanted
+            found[self.order] = first + device * asked.shape[1] + slot
+        places[: len(found)] = found
+        places[len(found) :] = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """What was drawn for a device, and waits to be written."""
+    """What was drawn for a device, and waits to be written.
+
+    Attributes:
+      sampler: holds it.
+      drawn: its sizes.
+      requests: of each set of nodes.
+      needed: the least sizes of a sample that holds it.
+    """
 
     sampler: Sampler
-    nodes: tuple[int, ...]
-    requests: Requests
+    drawn: Drawn
+    requests: tuple[Requests, ...]
     needed: SampleSizes
-
-    def write(
-        self, sizes: SampleSizes, words: np.ndarray, first: int, *, with_edges: bool
-    ) -> list[np.ndarray]:
-        """Writes the sample into a buffer; returns the edge of every slot of each layer, if asked.
-
-        Rows of other devices are numbered from `first` on.
-        """
-        views = sizes.views(words)
-        self.sampler.node_ids(views[NODE_IDS])
-        views[COUNTS][...] = self.nodes
-        self.requests.write(views, first)
-        edges = []
-        for layer in range(len(sizes.edges)):
-            own = layer_prefix(layer)
-            found = {x.removeprefix(own): y for x, y in views.items() if x.startswith(own)}
-            if with_edges:
-                found["edges"] = np.empty(len(found["receivers"]), np.int32)
-                edges.append(found["edges"])
-            self.sampler.write(layer, sizes.block(layer), found)
-        return edges
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,34 +122,49 @@ class Maker:
 
     Attributes:
       sharded: the graph.
-      neighbors: its edges by receiver.
+      neighbors: its edges by receiver, of each set.
       draws: how they are drawn.
-      homes: where rows are.
-      edge_data: arrays [edges, ...] of the graph's edges, by name.
+      ends: as of `SampleSizes`.
+      homes: where the rows of each set of nodes are.
+      edge_data: arrays [edges, ...] of the edges of each set, by name.
+      target: number of the set of the seeds.
       batch: the most seeds of a device.
       base: sizes that hold a usual sample.
-      cache: rows that every device holds, or None.
+      cache: rows that every device holds.
     """
 
     sharded: ShardedGraph
-    neighbors: Neighbors
+    neighbors: tuple[Neighbors, ...]
     draws: Draws
-    homes: Homes
-    edge_data: Mapping[str, np.ndarray]
+    ends: tuple[tuple[str, str, str], ...]
+    homes: Mapping[str, Homes]
+    edge_data: tuple[Mapping[str, np.ndarray], ...]
+    target: int
     batch: int
     base: SampleSizes | None = None
-    cache: Any = None
+    cache: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def sampler(self) -> Sampler:
+        """A sampler for one thread."""
+        sets = list(self.homes)
+        ends = tuple(
+            (sets.index(sender), sets.index(receiver)) for _, sender, receiver in self.ends
+        )
+        return sampler_of(self.neighbors, self.draws, ends, self.target)
 
     def drawing(self, sampler: Sampler, seeds: np.ndarray, device: int, key: int) -> Drawing:
         """Draws the sample of a device."""
-        drawn = sampler.draw(seeds, key)
-        ids = np.empty(drawn.nodes[0], np.int32)
-        sampler.node_ids(ids)
-        requests = self.homes.requests(ids, device, self.devices)
-        asked = 0 if self.devices == 1 else max(int(requests.counts.max(initial=0)), 1)
-        rows = tuple(max(count, 1) for count in drawn.nodes[:-1])
-        needed = SampleSizes((*rows, self.batch), drawn.edges, self.devices, asked)
-        return Drawing(sampler, drawn.nodes, requests, needed)
+        drawn, requests = sampler.draw(seeds, key), []
+        for number, homes in enumerate(self.homes.values()):
+            ids = np.empty(drawn.nodes[0][number], np.int32)
+            sampler.node_ids(number, ids)
+            requests.append(homes.requests(ids, device, self.devices))
+        asked = tuple(max(int(x.counts.max(initial=0)), self.devices > 1) for x in requests)
+        rows = [tuple(max(count, 1) for count in table) for table in drawn.nodes]
+        rows[-1] = tuple(self.batch if n == self.target else 1 for n in range(len(requests)))
+        edges = tuple(tuple(max(count, 1) for count in layer) for layer in drawn.edges)
+        needed = SampleSizes(tuple(self.homes), self.ends, tuple(rows), edges, self.devices, asked)
+        return Drawing(sampler, drawn, tuple(requests), needed)
 
     @property
     def devices(self) -> int:
@@ -188,22 +188,35 @@ class Maker:
     def placed(self, drawings: Sequence[Drawing], sizes: SampleSizes) -> ShardedGraph:
         """The graph with the samples of this process on its devices."""
         words = empty_words(len(drawings), sizes)
-        data: list[dict[str, list[np.ndarray]]] = [{} for _ in sizes.edges]
-        for drawing, own in zip(drawings, words, strict=True):
-            first = self.homes.rows + self.homes.cache_rows
-            edges = drawing.write(sizes, own, first, with_edges=bool(self.edge_data))
-            for of_layer, chosen in zip(data, edges, strict=False):
-                for name, values in self.edge_data.items():
-                    of_layer.setdefault(name, []).append(values[chosen])
-        sample = Sample(
-            self.on_devices(list(words)),
-            tuple({name: self.on_devices(x) for name, x in layer.items()} for layer in data),
-            self.cache,
-            sizes,
-        )
-        return with_sample(self.sharded, sample)
+        written = [self._written(*each, sizes) for each in zip(drawings, words, strict=True)]
+        # Leaves are the rows of each device.
+        data = jax.tree.map(lambda *rows: self.on_devices(rows), *written)
+        return with_sample(self.sharded, Sample(self.on_devices(words), data, self.cache, sizes))
 
-    def on_devices(self, local: list[np.ndarray]) -> jax.Array:
+    def _written(self, drawing: Drawing, words: np.ndarray, sizes: SampleSizes) -> Any:
+        """Writes a sample into a buffer; returns the data of its edges."""
+        views, sampler = sizes.views(words), drawing.sampler
+        views[COUNTS][...] = drawing.drawn.nodes
+        for number, (name, homes) in enumerate(self.homes.items()):
+            sampler.node_ids(number, views[name + NODE_IDS])
+            request, asked = drawing.requests[number], views.get(name + ASKED)
+            request.write(views[name + PLACES], asked, homes.rows + homes.cache_rows)
+        data = []
+        for layer in range(len(sizes.edges)):
+            of_layer = []
+            for number, ((name, *_), given) in enumerate(
+                zip(self.ends, self.edge_data, strict=True)
+            ):
+                own = edges_prefix(layer, name)
+                found = {x.removeprefix(own): y for x, y in views.items() if x.startswith(own)}
+                if given:
+                    found["edges"] = np.empty(len(found["receivers"]), np.int32)
+                sampler.write(layer, number, sizes.block(layer, number), found)
+                of_layer.append({x: values[found["edges"]] for x, values in given.items()})
+            data.append(tuple(of_layer))
+        return tuple(data)
+
+    def on_devices(self, local: Sequence[np.ndarray]) -> jax.Array:
         """An array [devices, ...] of the devices' own."""
         spec = NamedSharding(self.sharded.mesh, PartitionSpec(self.sharded.axis))
         devices = [device for _, device in self.local_devices()]
@@ -215,24 +228,26 @@ class Maker:
         """The graph with a sample of the usual sizes, as shapes."""
         assert self.base is not None
         sizes = self.base.with_room(1.0)
+        shapes = sizes.shapes()
         spec = NamedSharding(self.sharded.mesh, PartitionSpec(self.sharded.axis))
 
         def shape(entries: tuple[int, ...], dtype: Any) -> Any:
             dtype = jax.dtypes.canonicalize_dtype(dtype)
             return jax.ShapeDtypeStruct((self.devices, *entries), dtype, sharding=spec)
 
-        shapes = sizes.shapes()
-        data = tuple(
-            {
-                name: shape(
-                    (*shapes[layer_prefix(x) + "receivers"][1], *values.shape[1:]), values.dtype
-                )
-                for name, values in self.edge_data.items()
-            }
-            for x in range(len(sizes.edges))
+        def data(layer: int, name: str, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
+            _, slots = shapes[edges_prefix(layer, name) + "receivers"]
+            return {x: shape((*slots, *y.shape[1:]), y.dtype) for x, y in given.items()}
+
+        layers = tuple(
+            tuple(
+                data(layer, name, given)
+                for (name, *_), given in zip(self.ends, self.edge_data, strict=True)
+            )
+            for layer in range(len(sizes.edges))
         )
-        sample = Sample(shape((sizes.words,), np.int32), data, self.cache, sizes)
-        return with_sample(self.sharded, sample)
+        words: Any = shape((sizes.words,), np.int32)
+        return with_sample(self.sharded, Sample(words, layers, self.cache, sizes))
 
 
 def in_order(

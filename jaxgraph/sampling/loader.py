@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxgraph.graph import Graph
-from jaxgraph.kinds import check_positive, kind_of
-from jaxgraph.layout.sample_tables import SampleSizes, empty_words, joined_sizes
-from jaxgraph.parallel import ShardedGraph
-from jaxgraph.parallel.samples import cache_of
+from jaxgraph.kinds import check_positive
+from jaxgraph.layout.sample_tables import SampleSizes
+from jaxgraph.layout.shard_tables import PartSource
+from jaxgraph.parallel import ShardedGraph, make_mesh, place, shard
 from jaxgraph.parallel.spmd import on_host
 from jaxgraph.parallel.whole_graph import sharded_on_one
 from jaxgraph.sampling.batches import Drawing, Homes, Maker, in_order
-from jaxgraph.sampling.draw import Draws
-from jaxgraph.sampling.native import Sampler, sampler_of
-from jaxgraph.sampling.neighbors import neighbors_of
+from jaxgraph.sampling.cache import with_cache
+from jaxgraph.sampling.draw import Draws, Sampler
 from jaxgraph.sampling.order import epoch_key, of_devices, shuffled
+from jaxgraph.sampling.sources import source_of
 from jaxgraph.seeds import checked_seed
+from jaxgraph.typed_graph import TypedGraph
 
 _PROBES = 8
 """Batches from which the usual sizes of a sample are found."""
@@ -43,18 +45,22 @@ class Loader:
         history = jg.train.fit(model, loader, optax.adam(3e-3), epochs=10)
 
     Args:
-      graph: the graph; what a batch reads of nodes and edges stays on the devices and the host.
-      fanouts: the most neighbours of each layer, the first layer first; -1: all. One for each layer
-        that reads edges.
+      graph: the graph, or parts on disk (`jaxgraph.parallel.open_parts`), of which the edges are
+        read. Or a `TypedGraph`.
+      fanouts: the most neighbours of a node in each layer, the first layer first; -1: all. One for
+        each layer that reads edges. Of a `TypedGraph` for each set of edges: one number for all,
+        or numbers by the names of relations, where a set that is not named is left out.
       sharded: the same graph on the devices of a mesh, in mode "sar" or "domain"; None: on JAX's
         default device. Each device then has its share of a batch, and fetches rows from the
         devices that hold them.
       batch_size: seeds of a batch, of all devices together.
-      nodes: int [seeds], the seeds; None: the training nodes.
+      nodes: int [seeds], the seeds; None: the training nodes. Of a `TypedGraph` they are of its
+        target.
       replace: whether a neighbour may be drawn more than once.
       method: "neighbors", so many for each receiver; or "labor", which draws the same neighbours
         for many receivers, so many in expectation.
-      weights: float [edges], by which edges are drawn; None: all alike.
+      weights: float [edges], by which edges are drawn; None: all alike. Of a `TypedGraph` by the
+        name of the relation.
       seed: of the order and the draws, from 0 to 2**32 - 1.
       threads: that make batches ahead; None: a core fewer than there are, at most 4.
       cache_bytes: on several devices, bytes of each for a copy of the rows that are most often
@@ -76,8 +82,8 @@ class Loader:
 
     def __init__(
         self,
-        graph: Graph,
-        fanouts: Sequence[int],
+        graph: Graph | TypedGraph | PartSource,
+        fanouts: Sequence[int | Mapping[str, int]],
         *,
         sharded: ShardedGraph | None = None,
         batch_size: int = 1024,
@@ -89,33 +95,32 @@ class Loader:
         threads: int | None = None,
         cache_bytes: int = 0,
     ) -> None:
-        if not isinstance(graph, Graph):
-            raise ValueError(f"graph is {kind_of(graph)}; expected a jaxgraph.Graph")
         check_positive("batch_size", batch_size)
-        self.draws = Draws(_checked_fanouts(fanouts), bool(replace), method)
-        self.sharded = sharded_on_one(graph) if sharded is None else _checked(sharded, graph)
-        self.batch_size, self.seed = int(batch_size), checked_seed("seed", seed)
         if threads is not None:
             check_positive("threads", threads)
+        source = source_of(graph)
+        self.draws = Draws(source.fanouts(fanouts), bool(replace), method)
+        self.seeds = source.seeds(nodes)
+        self.batch_size, self.seed = int(batch_size), checked_seed("seed", seed)
         self.threads = threads or min(4, max((os.cpu_count() or 1) - 1, 1))
-        self.seeds = _checked_seeds(graph, nodes)
-        weights = None if weights is None else _checked_weights(weights, graph.num_edges)
-        neighbors = neighbors_of(graph.num_nodes, graph.senders, graph.receivers, weights)
-        data = {
-            name: x
-            for name in ("edges", "edge_weight", "edge_type")
-            if (x := getattr(graph, name)) is not None
-        }
-        homes = _homes(self.sharded)
+        neighbors = source.neighbors(weights)
+        self.weights = [each.weights for each in neighbors]
+        self.sharded = placed_on_one(graph) if sharded is None else source.checked(sharded)
+        homes = {name: _homes(self.sharded, name) for name in source.sets}
         per_device = -(-min(self.batch_size, len(self.seeds)) // self.sharded.num_parts)
-        maker = Maker(
-            self.sharded, neighbors, self.draws, homes, {**data, **graph.edge_data}, per_device
+        self._maker = Maker(
+            self.sharded,
+            neighbors,
+            self.draws,
+            source.ends,
+            homes,
+            source.edge_data(),
+            source.target,
+            per_device,
         )
-        self.weights = neighbors.weights
         self._free: queue.SimpleQueue[list[Sampler]] = queue.SimpleQueue()
-        self._maker = maker
         if cache_bytes:
-            self._maker = _with_cache(maker, graph.out_degrees(), cache_bytes)
+            self._maker = with_cache(self._maker, source.reads(), cache_bytes)
         self._maker = dataclasses.replace(self._maker, base=self._probed())
 
     def __len__(self) -> int:
@@ -169,8 +174,9 @@ class Loader:
         try:
             samplers = self._free.get_nowait()
         except queue.Empty:
-            samplers = [sampler_of(maker.neighbors, maker.draws) for _ in local]
-        of_each = of_devices(seeds, maker.homes.owner, maker.devices)
+            samplers = [maker.sampler() for _ in local]
+        owner = list(maker.homes.values())[maker.target].owner
+        of_each = of_devices(seeds, owner, maker.devices)
         return [
             maker.drawing(sampler, of_each[index].astype(np.int32), index, key)
             for sampler, (index, _) in zip(samplers, local, strict=True)
@@ -195,108 +201,29 @@ class Loader:
 
 def _agreed(needed: list[SampleSizes]) -> SampleSizes:
     """The sizes that all processes need."""
-    joined = joined_sizes(needed)
+    joined = functools.reduce(SampleSizes.joined, needed)
     if jax.process_count() == 1:
         return joined
     from jax.experimental import multihost_utils
 
-    own = np.array([*joined.rows, *joined.edges, joined.asked])
-    most = np.asarray(multihost_utils.process_allgather(own)).max(axis=0).tolist()
-    split = len(joined.rows)
-    rows, edges = tuple(most[:split]), tuple(most[split:-1])
-    return dataclasses.replace(joined, rows=rows, edges=edges, asked=most[-1])
+    most = np.asarray(multihost_utils.process_allgather(np.array(joined.numbers))).max(axis=0)
+    return joined.of_numbers(most.tolist())
 
 
-def _homes(sharded: ShardedGraph) -> Homes:
-    """Where the rows of a sharded graph are."""
-    table = sharded.shards.table()
+def placed_on_one(graph: Any) -> ShardedGraph:
+    """The graph on JAX's default device."""
+    if isinstance(graph, Graph):
+        return sharded_on_one(graph)
+    place_it = shard if isinstance(graph, TypedGraph) else place
+    options = (None,) if isinstance(graph, TypedGraph) else ()
+    return place_it(graph, *options, make_mesh(1))
+
+
+def _homes(sharded: ShardedGraph, name: str) -> Homes:
+    """Where the rows of a set of nodes are."""
+    table = sharded.shards.tables[name]
     ids, mask = on_host(table.node_ids, table.node_mask)
     owner, row = np.nonzero(mask)
     found = np.empty((2, len(owner)), np.int32)
     found[:, ids[owner, row]] = owner, row
     return Homes(found[0], found[1], ids.shape[1])
-
-
-def _with_cache(maker: Maker, reads: np.ndarray, cache_bytes: int) -> Maker:
-    """The maker with a copy of the rows that are read most on each device."""
-    table = maker.sharded.shards.table()
-    nbytes = sum(leaf.nbytes // leaf.shape[1] // leaf.shape[0] for leaf in jax.tree.leaves(table))
-    count = min(int(cache_bytes) // max(nbytes, 1), len(reads))
-    if not count or maker.devices == 1:
-        return maker
-    hot = np.argsort(-reads, kind="stable")[:count].astype(np.int32)
-    local, homes = maker.local_devices(), maker.homes
-    requests = [homes.requests(hot, index, maker.devices) for index, _ in local]
-    asked = int(np.bincount(homes.owner[hot]).max())
-    sizes = SampleSizes((count,), (), maker.devices, asked)
-    words = empty_words(len(local), sizes)
-    for request, own in zip(requests, words, strict=True):
-        views = sizes.views(own)
-        views["node_ids"][...], views["counts"][...] = hot, count
-        request.write(views, homes.rows)
-    cache = cache_of(maker.sharded, maker.on_devices(list(words)), sizes)
-    cached = np.full(len(reads), -1, np.int32)
-    cached[hot] = np.arange(count)
-    homes = dataclasses.replace(homes, cached=cached, cache_rows=count)
-    return dataclasses.replace(maker, homes=homes, cache=cache)
-
-
-def _checked_fanouts(fanouts: Any) -> tuple[int, ...]:
-    given = list(fanouts) if isinstance(fanouts, Sequence | np.ndarray) else []
-    is_count = [isinstance(x, int | np.integer) and not isinstance(x, bool) for x in given]
-    if not given or not all(is_count) or any(x < 1 and x != -1 for x in given):
-        raise ValueError(
-            f"fanouts is {fanouts!r}; expected the most neighbours of each layer, such as "
-            "[15, 10, 5], where -1 stands for all"
-        )
-    return tuple(map(int, given))
-
-
-def _checked(sharded: Any, graph: Graph) -> ShardedGraph:
-    if not isinstance(sharded, ShardedGraph):
-        raise ValueError(
-            f"sharded is {kind_of(sharded)}; expected the result of jaxgraph.parallel.shard(graph, "
-            "partition, mesh)"
-        )
-    if sharded.num_nodes != graph.num_nodes:
-        raise ValueError(
-            f"sharded has {sharded.num_nodes} nodes, and graph {graph.num_nodes}; shard the graph "
-            "that is given"
-        )
-    return sharded
-
-
-def _checked_seeds(graph: Graph, nodes: Any) -> np.ndarray:
-    if nodes is None:
-        if graph.train_mask is None or not graph.train_mask.any():
-            raise ValueError(
-                "the graph has no training nodes to begin from; give Graph train_mask=..., draw "
-                "one with jaxgraph.transforms.random_split, or give the loader nodes=..."
-            )
-        return np.flatnonzero(graph.train_mask)
-    found = np.asarray(nodes)
-    if found.ndim != 1 or not len(found) or not np.issubdtype(found.dtype, np.integer):
-        raise ValueError(
-            f"nodes has shape {list(found.shape)} and type {found.dtype}; expected integers [seeds]"
-        )
-    if found.min() < 0 or found.max() >= graph.num_nodes:
-        raise ValueError(
-            f"nodes holds {found.min()} to {found.max()}; expected nodes of the graph, 0 to "
-            f"{graph.num_nodes - 1}"
-        )
-    unique = np.unique(found)
-    if len(unique) != len(found):
-        raise ValueError(
-            f"nodes holds {len(found) - len(unique)} nodes more than once; expected each once"
-        )
-    return unique
-
-
-def _checked_weights(weights: Any, num_edges: int) -> np.ndarray:
-    found = np.asarray(weights, np.float32)
-    if found.shape != (num_edges,) or not np.isfinite(found).all() or (found < 0).any():
-        raise ValueError(
-            f"weights has shape {list(found.shape)}; expected finite numbers [{num_edges}], 0 or "
-            "more, one for each edge"
-        )
-    return found

@@ -53,19 +53,13 @@ def neighbors_of(
     receivers: np.ndarray,
     weights: np.ndarray | None = None,
 ) -> Neighbors:
-    """Orders edges by receiver.
+    """Orders edges by receiver, those of a receiver by sender, and equal ones as the graph does.
 
-    Raises:
-      ValueError: an end of an edge is no node, or a weight is negative or not finite.
+    The order is the same however the edges came here, so that the same ones are drawn.
     """
-    for name, ends in (("senders", senders), ("receivers", receivers)):
-        if len(ends) and not (ends.min() >= 0 and ends.max() < num_nodes):
-            raise ValueError(
-                f"{name} has nodes from {ends.min()} to {ends.max()}; expected 0 to {num_nodes - 1}"
-            )
-    if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError("weights has negative numbers, or some that are not finite")
-    order = counting_argsort(receivers, num_nodes).astype(index_dtype(len(senders)), copy=False)
+    by_sender = counting_argsort(senders, int(senders.max(initial=0)) + 1)
+    order = by_sender[counting_argsort(receivers[by_sender], num_nodes)]
+    order = order.astype(index_dtype(len(senders)), copy=False)
     degrees = np.bincount(receivers, minlength=num_nodes)
     pointers = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
     ordered = None if weights is None else np.asarray(weights, np.float32)[order]

@@ -14,7 +14,7 @@ from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import Shard, ShardedGraph, spmd
 from jaxgraph.parallel.feature_protocol import features_of, plain_features
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.relation import Relation
+from jaxgraph.parallel.samples import SampledLayer
 from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.aggregates import first_aggregation
 from jaxgraph.train.task import Sums, Task, described
@@ -44,7 +44,7 @@ def apply_model(
     shard: Shard,
     key: jax.Array | None = None,
     train: bool = False,
-    flow: Sequence[Relation] = (),
+    flow: Sequence[Any] = (),
 ) -> tuple[Any, nnx.State]:
     """Runs a model on a shard, or on the relations of its layers, under `spmd`."""
     # Copied: the model writes to variables that belong to the caller, perhaps to an outer trace.
@@ -62,8 +62,9 @@ def apply_model(
         if flow and not hasattr(model, "edge_layers"):
             raise ValueError(
                 f"{type(model).__name__} was called with a list of {len(flow)} neighborhoods, one "
-                f"for each layer, since message_flow={len(flow)}, and failed: {error}. If it takes "
-                "no list, give each layer its own, or shard the graph without message_flow"
+                "for each layer, as message_flow and a loader of batches have them, and failed: "
+                f"{error}. If it takes no list, give each layer its own; or train on the whole "
+                "graph, without message_flow"
             ) from error
         if isinstance(error, ValueError) or FeatureColumns.__name__ not in str(error):
             raise
@@ -75,11 +76,11 @@ def apply_model(
     return outputs, split_model(model)[2]
 
 
-def _input_of_layers(
-    flow: Sequence[Relation], model: Any, train: bool
-) -> tuple[list[Relation], Any]:
+def _input_of_layers(flow: Sequence[Any], model: Any, train: bool) -> tuple[list[Any], Any]:
     """The relations of the layers, and the features of the first one's senders."""
     first, declared = flow[0], first_aggregation(model)
+    if isinstance(first, SampledLayer):
+        return list(flow), {name: table.nodes for name, table in first.tables.items()}
     x = first.senders.nodes
     if declared is not None and (declared.in_training or not train):
         stores = features_of(x).stores(declared.aggregation)

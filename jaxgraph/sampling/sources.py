@@ -1,0 +1,205 @@
+"""What a loader reads of a graph, of a graph of several sets, or of parts on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
+from jaxgraph.layout.part_graph import graph_of_parts
+from jaxgraph.layout.schema import EDGE_DATA, REPETITION
+from jaxgraph.layout.typed_manifest import TypedManifest
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.parallel.shard import EDGES, NODES
+from jaxgraph.sampling.neighbors import Neighbors, neighbors_of
+from jaxgraph.typed_graph import EdgeSet, TypedGraph
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+    """The sets of nodes and edges of a graph, by their names on a shard.
+
+    Attributes:
+      sets: nodes, of which the number and the masks are read.
+      ends: of each set of edges its name, the set that they leave and the set that they enter.
+      edges: the sets of edges, in the same order.
+      target: number of the set that seeds are of.
+      is_typed: whether there may be several sets.
+    """
+
+    sets: Mapping[str, Graph]
+    ends: tuple[tuple[str, str, str], ...]
+    edges: tuple[Graph | EdgeSet, ...]
+    target: int
+    is_typed: bool
+
+    def fanouts(self, given: Any) -> tuple[tuple[int, ...], ...]:
+        """The most neighbours in each layer, for each set of edges; 0: it is left out."""
+        layers = list(given) if isinstance(given, Sequence | np.ndarray) else []
+        names = [name for name, *_ in self.ends]
+        found = []
+        for each in layers:
+            by_name = each if isinstance(each, Mapping) else dict.fromkeys(names, each)
+            unknown = [name for name in by_name if name not in names]
+            if unknown:
+                known = ", ".join(map(repr, names))
+                raise ValueError(
+                    f"fanouts names the relation {unknown[0]!r}; expected some of {known}"
+                )
+            found.append(tuple(by_name.get(name, 0) for name in names))
+        flat = [x for layer in found for x in layer]
+        is_count = [isinstance(x, int | np.integer) and not isinstance(x, bool) for x in flat]
+        least = 0 if self.is_typed else 1
+        if not flat or not all(is_count) or any(x < least and x != -1 for x in flat):
+            raise ValueError(
+                f"fanouts is {given!r}; expected the most neighbours of each layer, the first "
+                "layer first, such as [15, 10, 5], where -1 stands for all"
+            )
+        return tuple(tuple(map(int, layer)) for layer in found)
+
+    def seeds(self, nodes: Any) -> np.ndarray:
+        """The seeds of an epoch; None: the training nodes."""
+        of_target = list(self.sets.values())[self.target]
+        if nodes is None:
+            if of_target.train_mask is None or not of_target.train_mask.any():
+                raise ValueError(
+                    "the graph has no training nodes to begin from; give Graph train_mask=..., "
+                    "draw one with jaxgraph.transforms.random_split, or give the loader nodes=..."
+                )
+            return np.flatnonzero(of_target.train_mask)
+        found = np.asarray(nodes)
+        if found.ndim != 1 or not len(found) or not np.issubdtype(found.dtype, np.integer):
+            raise ValueError(
+                f"nodes has shape {list(found.shape)} and type {found.dtype}; expected integers "
+                "[seeds]"
+            )
+        if found.min() < 0 or found.max() >= of_target.num_nodes:
+            raise ValueError(
+                f"nodes holds {found.min()} to {found.max()}; expected nodes of the graph, 0 to "
+                f"{of_target.num_nodes - 1}"
+            )
+        unique = np.unique(found)
+        if len(unique) != len(found):
+            raise ValueError(
+                f"nodes holds {len(found) - len(unique)} nodes more than once; expected each once"
+            )
+        return unique
+
+    def neighbors(self, weights: Any) -> tuple[Neighbors, ...]:
+        """The edges by receiver, with the weights by which they are drawn."""
+        names = [name for name, *_ in self.ends]
+        by_name = weights if self.is_typed and weights is not None else {names[0]: weights}
+        found = []
+        for (name, _, receiver), edges in zip(self.ends, self.edges, strict=True):
+            given = by_name.get(name)
+            if given is not None:
+                given = _checked_weights(given, len(edges.senders))
+            count = self.sets[receiver].num_nodes
+            found.append(neighbors_of(count, edges.senders, edges.receivers, given))
+        return tuple(found)
+
+    def edge_data(self) -> tuple[dict[str, np.ndarray], ...]:
+        """The data of the edges of each set, by name."""
+        found = []
+        for edges in self.edges:
+            given = {name: getattr(edges, name) for name in EDGE_DATA}
+            data = {name: x for name, x in given.items() if x is not None}
+            repetition = repetitions(edges.senders, edges.receivers)
+            if repetition is not None:
+                data[REPETITION] = repetition
+            found.append({**data, **edges.edge_data})
+        return tuple(found)
+
+    def reads(self) -> dict[str, np.ndarray]:
+        """int [nodes] of each set, the edges that leave a node."""
+        found = {name: np.zeros(nodes.num_nodes, np.int64) for name, nodes in self.sets.items()}
+        for (_, sender, _), edges in zip(self.ends, self.edges, strict=True):
+            found[sender] += np.bincount(edges.senders, minlength=len(found[sender]))
+        return found
+
+    def checked(self, sharded: Any) -> ShardedGraph:
+        """Checks that a sharded graph is this one, and that batches can be read from it."""
+        if not isinstance(sharded, ShardedGraph):
+            raise ValueError(
+                f"sharded is {kind_of(sharded)}; expected the result of jaxgraph.parallel.shard("
+                "graph, partition, mesh)"
+            )
+        manifest: Any = sharded.shards.manifest
+        is_typed = isinstance(manifest, TypedManifest) and manifest.flow is None
+        wrong = {
+            "is in mode 'stream', and devices fetch rows from each other": sharded.is_streamed,
+            "is in mode 'p3', whose devices hold columns": sharded.shards.columns is not None,
+            "has message_flow, which is for the whole graph": manifest.flow is not None,
+        }
+        for what, is_wrong in wrong.items():
+            if is_wrong:
+                raise ValueError(
+                    f"sharded {what}; shard the graph in mode 'sar' or 'domain', without "
+                    "message_flow"
+                )
+        if is_typed != self.is_typed or any(
+            sharded.nodes_of(name) != nodes.num_nodes for name, nodes in self.sets.items()
+        ):
+            raise ValueError(
+                f"sharded has {sharded.num_nodes} nodes, and is not the graph that is given, of "
+                f"{sum(x.num_nodes for x in self.sets.values())}; shard that one"
+            )
+        return sharded
+
+
+def source_of(graph: Any) -> Source:
+    """What a loader reads of a graph or of parts."""
+    if isinstance(graph, TypedGraph):
+        names, target = list(graph.node_sets), graph.target
+        if target is None:
+            raise ValueError(
+                "the graph has no target, the set that seeds are of; give TypedGraph target=..."
+            )
+        relations = graph.relation_names()
+        ends = tuple((name, sender, receiver) for name, (sender, _, receiver) in relations.items())
+        edges = tuple(graph.edge_sets[each] for each in relations.values())
+        return Source(graph.node_sets, ends, edges, names.index(target), True)
+    if not isinstance(graph, Graph):
+        if not hasattr(graph, "part") or isinstance(graph.manifest, TypedManifest):
+            raise ValueError(
+                f"graph is {kind_of(graph)}; expected a jaxgraph.Graph or TypedGraph, or parts of "
+                "a graph of one set, such as jaxgraph.parallel.open_parts returns"
+            )
+        graph = graph_of_parts(graph)
+    _check_features(graph)
+    return Source({NODES: graph}, ((EDGES, NODES, NODES),), (graph,), 0, False)
+
+
+def repetitions(senders: np.ndarray, receivers: np.ndarray) -> np.ndarray | None:
+    """int32 [edges], the number of each edge among those with equal ends; None: all are 0."""
+    order = np.lexsort((senders, receivers))
+    first = np.ones(len(order), bool)
+    first[1:] = (np.diff(senders[order]) != 0) | (np.diff(receivers[order]) != 0)
+    if first.all():
+        return None
+    starts = np.flatnonzero(first)
+    found = np.empty(len(order), np.int32)
+    found[order] = np.arange(len(order)) - np.repeat(starts, np.diff([*starts, len(order)]))
+    return found
+
+
+def _check_features(graph: Graph) -> None:
+    if graph.nodes is not None and not isinstance(graph.nodes, np.ndarray):
+        raise ValueError(
+            "the features are sparse, and a batch takes dense rows of some nodes; make them dense, "
+            "graph.replace(nodes=graph.nodes.toarray()), and shard that graph"
+        )
+
+
+def _checked_weights(weights: Any, num_edges: int) -> np.ndarray:
+    found = np.asarray(weights, np.float32)
+    if found.shape != (num_edges,) or not np.isfinite(found).all() or (found < 0).any():
+        raise ValueError(
+            f"weights has shape {list(found.shape)}; expected finite numbers [{num_edges}], 0 or "
+            "more, one for each edge"
+        )
+    return found
