@@ -22,6 +22,7 @@ HOST = (
     "oracles",
     "partition",
     "planner/memory",
+    "sampling",
     "test_graph.py",
     "test_run_log.py",
     "test_seeds.py",

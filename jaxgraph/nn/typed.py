@@ -84,8 +84,7 @@ class HeteroConv(Module):
             rows: Any = x[sender]
             if sender != receiver:
                 # The nodes that a layer of a sample receives at are the first of the table.
-                first = relation.receiver_rows
-                rows = (rows, jax.tree.map(lambda leaf: leaf[:first], x[receiver]))
+                rows = (rows, x[receiver][: relation.receiver_rows])
             y = convolution(relation, rows, key=own, train=train)
             found.setdefault(receiver, []).append(y)
         reduce = _REDUCTIONS[self.reduce]

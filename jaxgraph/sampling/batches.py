@@ -24,9 +24,8 @@ from jaxgraph.layout.sample_tables import (
 )
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.samples import Sample, with_sample
-from jaxgraph.sampling.adapter import Drawn, sampler_of
-from jaxgraph.sampling.draw import Draws, Sampler
-from jaxgraph.sampling.neighbors import Neighbors
+from jaxgraph.sampling.neighbors import Drawn, Draws, Neighbors
+from jaxgraph.sampling.sampler import Sampler
 
 GROWTH = 1.08
 """Ratio of the sizes of a sample that a step is compiled for: padding is at most that."""
@@ -150,7 +149,8 @@ class Maker:
         ends = tuple(
             (sets.index(sender), sets.index(receiver)) for _, sender, receiver in self.ends
         )
-        return sampler_of(self.neighbors, self.draws, ends, self.target)
+        nodes = [len(homes.owner) for homes in self.homes.values()]
+        return Sampler(self.neighbors, self.draws, ends, nodes, self.target)
 
     def drawing(self, sampler: Sampler, seeds: np.ndarray, device: int, key: int) -> Drawing:
         """Draws the sample of a device."""

@@ -21,8 +21,9 @@ from jaxgraph.parallel.spmd import on_host
 from jaxgraph.parallel.whole_graph import sharded_on_one
 from jaxgraph.sampling.batches import Drawing, Homes, Maker, in_order
 from jaxgraph.sampling.cache import with_cache
-from jaxgraph.sampling.draw import Draws, Sampler
+from jaxgraph.sampling.neighbors import Draws
 from jaxgraph.sampling.order import epoch_key, of_devices, shuffled
+from jaxgraph.sampling.sampler import Sampler
 from jaxgraph.sampling.sources import source_of
 from jaxgraph.seeds import checked_seed
 from jaxgraph.typed_graph import TypedGraph

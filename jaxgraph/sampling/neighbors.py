@@ -11,6 +11,36 @@ from jaxgraph.partition.sorting import counting_argsort, index_dtype
 
 
 @dataclasses.dataclass(frozen=True)
+class Draws:
+    """How neighbours are drawn; by their weights where there are some.
+
+    Attributes:
+      fanouts: the most neighbours of a node in each layer, the first layer first, for each set of
+        edges; -1: all.
+      replace: whether a neighbour can be drawn more than once.
+      method: "neighbors", or "labor": receivers share the numbers of their senders (LABOR-0), and
+        have so many neighbours in the mean.
+    """
+
+    fanouts: tuple[tuple[int, ...], ...]
+    replace: bool = False
+    method: str = "neighbors"
+
+
+@dataclasses.dataclass
+class Drawn:
+    """The sizes of what was drawn.
+
+    Attributes:
+      nodes: of each set, in the node tables from that of the first layer's senders to the seeds'.
+      edges: of each set in each layer, the first layer first.
+    """
+
+    nodes: tuple[tuple[int, ...], ...]
+    edges: tuple[tuple[int, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Neighbors:
     """The edges of a graph by receiver.
 

@@ -7,9 +7,32 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace jaxgraph {
+
+// An array that grows without initializing what it holds.
+template <class T>
+class Room {
+ public:
+  // Makes room for a number of entries, and keeps the first ones.
+  T* Reserve(int64_t size, int64_t kept = 0) {
+    if (size > size_) {
+      size_ = std::max(size, size_ + size_ / 2);
+      std::unique_ptr<T[]> larger(new T[size_]);
+      std::copy(data_.get(), data_.get() + kept, larger.get());
+      data_ = std::move(larger);
+    }
+    return data_.get();
+  }
+  T* get() const { return data_.get(); }
+
+ private:
+  std::unique_ptr<T[]> data_;
+  int64_t size_ = 0;
+};
 
 // The sizes of the arrays, and of XLA's loops over them: `BlockSizes` and its `visits()`.
 struct BlockSizes {
@@ -27,11 +50,12 @@ inline void FillZeros(int32_t* array, int64_t begin, int64_t end) {
   std::memset(array + begin, 0, (end - begin) * sizeof(int32_t));
 }
 
-// Writes all arrays but the neighbors, and pads them. `lengths` has the edges of each row; it
-// becomes the first slot of each.
+// Writes all arrays but the neighbors, and pads them. `lengths` has the edges of each row; where it
+// is not constant, it becomes the first slot of each.
 class RowTables {
  public:
-  void Write(int32_t* lengths, int64_t count, int64_t table_rows, const BlockSizes& sizes,
+  template <class Lengths>
+  void Write(Lengths* lengths, int64_t count, int64_t table_rows, const BlockSizes& sizes,
              const OrientationArrays& to) {
     const int32_t compact = Compress(lengths, count, to);
     const int64_t room = std::min(table_rows, sizes.edges);
@@ -54,14 +78,17 @@ class RowTables {
   static constexpr int32_t kCounted = 512;
 
   // Finds the rows that have edges, and counts those of each length.
-  int32_t Compress(int32_t* lengths, int64_t count, const OrientationArrays& to) {
+  template <class Lengths>
+  int32_t Compress(Lengths* lengths, int64_t count, const OrientationArrays& to) {
     counts_.fill(0);
     int32_t compact = 0, slot = 0;
     for (int64_t row = 0; row < count; ++row) {
       const int32_t length = lengths[row];
-      lengths[row] = slot;
-      to.position[row] = -1;
-      if (length == 0) continue;
+      if constexpr (!std::is_const_v<Lengths>) lengths[row] = slot;
+      if (length == 0) {
+        to.position[row] = -1;
+        continue;
+      }
       to.compressed_rows[compact] = int32_t(row);
       to.compressed_starts[compact++] = slot;
       ++counts_[std::min(length, kCounted)];
@@ -123,6 +150,45 @@ class RowTables {
 
   std::array<int32_t, kCounted + 1> counts_;
   std::vector<int32_t> long_;
+};
+
+// Sorts edges by sender.
+class SenderOrder {
+ public:
+  // Edges ahead at which memory is requested. `senders` has as many more, which are any rows.
+  static constexpr int64_t kAhead = 16, kFarAhead = 64;
+
+  // Counts the edges of each sender.
+  int32_t* Count(const int32_t* senders, int64_t edges, int64_t num_senders) {
+    int32_t* next = next_.Reserve(num_senders);
+    FillZeros(next, 0, num_senders);
+    for (int64_t edge = 0; edge < edges; ++edge) ++next[senders[edge]];
+    return next;
+  }
+
+  // Appends each edge to those of its sender, whose first slots are where the counts were. A pair
+  // takes one access to memory, the two arrays would take two.
+  void Write(const int32_t* senders, int64_t edges, const int32_t* lengths, int64_t num_receivers,
+             int32_t* receivers, int32_t* edge_ids) {
+    int32_t* next = next_.get();
+    int64_t* pairs = pairs_.Reserve(edges);
+    int64_t edge = 0;
+    for (int64_t row = 0; row < num_receivers; ++row) {
+      for (const int64_t end = edge + lengths[row]; edge < end; ++edge) {
+        __builtin_prefetch(next + senders[edge + kFarAhead], 1);
+        __builtin_prefetch(pairs + next[senders[edge + kAhead]], 1);
+        pairs[next[senders[edge]]++] = edge << 32 | row;
+      }
+    }
+    for (int64_t slot = 0; slot < edges; ++slot) {
+      receivers[slot] = int32_t(pairs[slot]);
+      edge_ids[slot] = int32_t(pairs[slot] >> 32);
+    }
+  }
+
+ private:
+  Room<int32_t> next_;
+  Room<int64_t> pairs_;
 };
 
 }  // namespace jaxgraph

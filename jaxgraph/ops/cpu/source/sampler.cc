@@ -14,37 +14,26 @@
 namespace jaxgraph {
 namespace {
 
-// Receivers of a stage. Memory that a stage reads was requested by the one before.
-constexpr int64_t kReceiversAtOnce = 32;
-constexpr int64_t kEdgesAhead = 16;
+constexpr int64_t kReceiversAtOnce = 16;
 
-// An array that grows without initializing what it holds.
-template <class T>
-class Room {
- public:
-  // Makes room for a number of entries, and keeps the first ones.
-  T* Reserve(int64_t size, int64_t kept = 0) {
-    if (size > size_) {
-      size_ = std::max(size, size_ + size_ / 2);
-      std::unique_ptr<T[]> larger(new T[size_]);
-      std::copy(data_.get(), data_.get() + kept, larger.get());
-      data_ = std::move(larger);
-    }
-    return data_.get();
-  }
-  T* get() { return data_.get(); }
-
- private:
-  std::unique_ptr<T[]> data_;
-  int64_t size_ = 0;
+// A set of edges, the sets of nodes that they leave and enter, and how they are drawn.
+struct EdgeSet {
+  NeighborsOfNodes neighbors;
+  int64_t senders, receivers, method;
 };
 
-// What was drawn for the receivers of a layer.
+// What was drawn of a set of edges for the receivers of a layer.
 struct Layer {
   int64_t receivers = 0, senders = 0, edges = 0;
-  Room<int32_t> lengths;       // edges of each receiver
-  Room<int64_t> positions;     // of each edge among all edges
-  Room<int32_t> neighbors;     // the row of each edge's sender
+  Room<int32_t> lengths;    // edges of each receiver
+  Room<int32_t> neighbors;  // the row of each edge's sender
+};
+
+// The edges of some receivers. Memory that a stage reads was requested by the stage before.
+struct Block {
+  int64_t edges = 0;
+  Room<int64_t> positions;  // of each edge among all edges
+  Room<int32_t> nodes;      // each edge's sender
 };
 
 // The row of each node in the table of a batch. Rows of earlier batches are below the first.
@@ -64,15 +53,27 @@ class NodeTable {
 
   void Prefetch(int32_t id) const { __builtin_prefetch(&rows_[id], 1); }
 
-  // The row of a node, which is added where it is new.
-  int32_t RowOf(int32_t id) {
-    const uint32_t known = rows_[id] - first_;
-    const bool is_new = known >= uint32_t(size_);
-    const uint32_t row = is_new ? uint32_t(size_) : known;
-    rows_[id] = first_ + row;
-    ids_[size_] = id;
-    size_ += is_new;
-    return int32_t(row);
+  // Finds the rows of nodes, and adds new ones in their order.
+  void RowsOf(const int32_t* nodes, int64_t count, int32_t* rows) {
+    int64_t unknown = 0;
+    int32_t* places = unknown_.Reserve(count + 1);
+    const uint32_t size = uint32_t(size_), first = first_;
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t row = rows_[nodes[i]] - first;
+      places[unknown] = int32_t(i);
+      unknown += row >= size;
+      rows[i] = int32_t(row);
+    }
+    for (int64_t i = 0; i < unknown; ++i) {
+      const int32_t node = nodes[places[i]];
+      uint32_t row = rows_[node] - first;
+      if (row >= uint32_t(size_)) {
+        row = uint32_t(size_);
+        rows_[node] = first + row;
+        ids_[size_++] = node;
+      }
+      rows[places[i]] = int32_t(row);
+    }
   }
 
   int64_t size() const { return size_; }
@@ -83,39 +84,51 @@ class NodeTable {
   uint32_t first_ = 1;
   std::unique_ptr<uint32_t[]> rows_;
   std::unique_ptr<int32_t[]> ids_;
+  Room<int32_t> unknown_;
 };
 
-enum Method : int64_t { kDistinct, kRepeated, kTogether };
+enum Method : int64_t { kDistinct, kRepeated, kTogether, kWeighted, kWeightedRepeated };
 
 class Sampler {
  public:
-  Sampler(const NeighborsOfNodes& neighbors, const int64_t* fanouts, int64_t layers, Method method)
-      : neighbors_(neighbors),
-        fanouts_(fanouts, fanouts + layers),
-        method_(method),
-        table_(neighbors.num_nodes),
-        layers_(layers) {}
+  // Fanouts are layer by layer, for each set of edges.
+  Sampler(const int64_t* nodes, int64_t num_sets, const EdgeSet* edges, int64_t num_edges,
+          const int64_t* fanouts, int64_t layers)
+      : edges_(edges, edges + num_edges),
+        fanouts_(fanouts, fanouts + layers * num_edges),
+        layers_(layers * num_edges) {
+    for (int64_t i = 0; i < num_sets; ++i) tables_of_.emplace_back(nodes[i]);
+  }
 
-  // Returns whether all seeds differ.
-  bool Draw(const int32_t* seeds, int64_t num_seeds, uint64_t key) {
-    table_.Clear();
-    for (int64_t i = 0; i < num_seeds; ++i) table_.RowOf(seeds[i]);
-    if (table_.size() != num_seeds) return false;
-    for (int64_t i = int64_t(layers_.size()) - 1; i >= 0; --i) {
-      const int64_t fanout =
-          fanouts_[i] < 0 ? std::numeric_limits<int32_t>::max() : fanouts_[i];
-      const uint64_t layer_key = LayerKey(key, i);
-      switch (fanouts_[i] < 0 ? kDistinct : method_) {
-        case kDistinct: DrawLayer(layers_[i], layer_key, fanout, distinct_); break;
-        case kRepeated: DrawLayer(layers_[i], layer_key, fanout, DrawRepeated()); break;
-        case kTogether: DrawLayer(layers_[i], layer_key, fanout, DrawTogether()); break;
+  // Returns whether all seeds differ. Writes the nodes of each set in the tables, the seeds' first.
+  bool Draw(int64_t target, const int32_t* seeds, int64_t num_seeds, uint64_t key,
+            int64_t* nodes) {
+    for (NodeTable& table : tables_of_) table.Clear();
+    NodeTable& of_seeds = tables_of_[target];
+    of_seeds.RowsOf(seeds, num_seeds, lengths_.Reserve(num_seeds));
+    if (of_seeds.size() != num_seeds) return false;
+    key_ = key;
+    nodes = WriteCounts(nodes);
+    const int64_t sets = int64_t(edges_.size());
+    for (int64_t first = int64_t(layers_.size()) - sets; first >= 0; first -= sets) {
+      for (int64_t i = first; i < first + sets; ++i) {
+        layers_[i].receivers = tables_of_[edges_[i - first].receivers].size();
       }
+      for (int64_t i = first; i < first + sets; ++i) {
+        WithDrawing(i, [&](uint64_t layer_key, int64_t fanout, auto& draw) {
+          DrawLayer(layers_[i], SetOf(i), layer_key, fanout, draw);
+        });
+      }
+      for (int64_t i = first; i < first + sets; ++i) {
+        layers_[i].senders = tables_of_[edges_[i - first].senders].size();
+      }
+      nodes = WriteCounts(nodes);
     }
     return true;
   }
 
   const std::vector<Layer>& layers() const { return layers_; }
-  const NodeTable& table() const { return table_; }
+  const NodeTable& table(int64_t set) const { return tables_of_[set]; }
 
   void Write(int64_t index, const BlockSizes& sizes, int32_t* const* arrays) {
     Layer& layer = layers_[index];
@@ -125,104 +138,132 @@ class Sampler {
     int32_t *const edge_ids = arrays[20], *const receivers = arrays[21], *const edges = arrays[22];
     const int64_t slots = sizes.edges + sizes.chunk;
     std::copy(layer.neighbors.get(), layer.neighbors.get() + layer.edges, by_receiver.neighbors);
-    int32_t* lengths = lengths_.Reserve(std::max(layer.senders, int64_t{1}));
-    std::copy(layer.lengths.get(), layer.lengths.get() + layer.receivers, lengths);
+    const int32_t* lengths = layer.lengths.get();
     int32_t* to = receivers;
     for (int64_t row = 0; row < layer.receivers; ++row) {
       for (int32_t* end = to + lengths[row]; to < end; ++to) *to = int32_t(row);
     }
     tables_.Write(lengths, layer.receivers, sizes.receivers, sizes, by_receiver);
-    WriteBySender(layer, sizes, receivers, by_sender, edge_ids);
+    const int32_t* senders = layer.neighbors.get();
+    int32_t* sender_lengths = order_.Count(senders, layer.edges, layer.senders);
+    tables_.Write(sender_lengths, layer.senders, sizes.senders, sizes, by_sender);
+    order_.Write(senders, layer.edges, lengths, layer.receivers, by_sender.neighbors, edge_ids);
     for (int32_t* array : {by_receiver.neighbors, by_sender.neighbors, edge_ids, receivers}) {
       FillZeros(array, layer.edges, slots);
     }
-    if (edges != nullptr) WriteEdges(layer, slots, edges);
+    if (edges != nullptr) WriteEdges(index, slots, edges);
   }
 
  private:
-  template <class Drawing>
-  void DrawLayer(Layer& layer, uint64_t key, int64_t fanout, Drawing&& draw) {
-    layer.receivers = table_.size();
-    layer.edges = 0;
-    layer.lengths.Reserve(layer.receivers);
-    // The first edge of the blocks that are in the stages after the first.
-    int64_t found = 0, read = 0;
-    for (int64_t begin = 0; found < layer.edges || begin < layer.receivers;
-         begin += kReceiversAtOnce) {
-      const int64_t end = std::min(begin + kReceiversAtOnce, layer.receivers);
-      const int64_t drawn = layer.edges;
-      if (begin < end) DrawBlock(layer, key, fanout, begin, end, draw);
-      int32_t* neighbors = layer.neighbors.get();
-      const int64_t* positions = layer.positions.get();
-      for (int64_t edge = read; edge < drawn; ++edge) {
-        neighbors[edge] = neighbors_.senders[positions[edge]];
-        table_.Prefetch(neighbors[edge]);
-      }
-      for (int64_t edge = found; edge < read; ++edge) {
-        neighbors[edge] = table_.RowOf(neighbors[edge]);
-      }
-      found = read;
-      read = drawn;
-    }
-    layer.senders = table_.size();
+  const EdgeSet& SetOf(int64_t index) const { return edges_[index % edges_.size()]; }
+
+  int64_t* WriteCounts(int64_t* nodes) const {
+    for (const NodeTable& table : tables_of_) *nodes++ = table.size();
+    return nodes;
   }
 
-  // Draws for some receivers, and requests the senders of their edges.
   template <class Drawing>
-  void DrawBlock(Layer& layer, uint64_t key, int64_t fanout, int64_t begin, int64_t end,
-                 Drawing& draw) {
-    const int32_t* ids = table_.ids();
+  void DrawLayer(Layer& layer, const EdgeSet& set, uint64_t key, int64_t fanout, Drawing& draw) {
+    NodeTable& senders = tables_of_[set.senders];
+    layer.edges = 0;
+    layer.lengths.Reserve(layer.receivers);
+    const int64_t count = (layer.receivers + kReceiversAtOnce - 1) / kReceiversAtOnce;
+    for (int64_t i = 0; i < count + 2; ++i) {
+      if (i < count) DrawBlock(i * kReceiversAtOnce, layer, set, key, fanout, draw, blocks_[i % 3]);
+      if (i >= 1 && i <= count) ReadSenders(set, blocks_[(i - 1) % 3]);
+      if (i >= 2) {
+        const Block& block = blocks_[(i - 2) % 3];
+        int32_t* neighbors = layer.neighbors.Reserve(
+            layer.edges + block.edges + SenderOrder::kFarAhead, layer.edges);
+        senders.RowsOf(block.nodes.get(), block.edges, neighbors + layer.edges);
+        layer.edges += block.edges;
+      }
+    }
+    int32_t* neighbors = layer.neighbors.Reserve(SenderOrder::kFarAhead);
+    FillZeros(neighbors, layer.edges, layer.edges + SenderOrder::kFarAhead);
+  }
+
+  template <class Drawing>
+  void DrawBlock(int64_t begin, Layer& layer, const EdgeSet& set, uint64_t key, int64_t fanout,
+                 Drawing& draw, Block& block) {
+    const int64_t end = std::min(begin + kReceiversAtOnce, layer.receivers);
+    const int32_t* ids = tables_of_[set.receivers].ids();
+    const NeighborsOfNodes& all = set.neighbors;
     Row rows[kReceiversAtOnce];
     int64_t most = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t* pointers = neighbors_.pointers + ids[i];
+      const int64_t* pointers = all.pointers + ids[i];
       rows[i - begin] = {ids[i], pointers[0], pointers[1] - pointers[0], fanout};
       most += draw.Most(rows[i - begin]);
     }
     for (int64_t i = end; i < std::min(end + kReceiversAtOnce, layer.receivers); ++i) {
-      __builtin_prefetch(neighbors_.pointers + ids[i]);
+      __builtin_prefetch(all.pointers + ids[i]);
     }
-    layer.neighbors.Reserve(layer.edges + most, layer.edges);
-    int64_t* to = layer.positions.Reserve(layer.edges + most + 1, layer.edges) + layer.edges;
+    int64_t* to = block.positions.Reserve(most + 1);
     for (int64_t i = begin; i < end; ++i) {
-      int64_t* const after = draw(neighbors_, key, rows[i - begin], to);
+      int64_t* const after = draw(all, key, rows[i - begin], to);
       layer.lengths.get()[i] = int32_t(after - to);
-      for (; to < after; ++to) __builtin_prefetch(neighbors_.senders + *to);
+      to = after;
     }
-    layer.edges = to - layer.positions.get();
+    block.edges = to - block.positions.get();
   }
 
-  // Counts the edges of each sender, and appends each edge to those of its sender.
-  void WriteBySender(Layer& layer, const BlockSizes& sizes, const int32_t* receivers,
-                     const OrientationArrays& to, int32_t* edge_ids) {
-    const int32_t* neighbors = layer.neighbors.get();
-    int32_t* next = lengths_.get();
-    FillZeros(next, 0, layer.senders);
-    for (int64_t edge = 0; edge < layer.edges; ++edge) ++next[neighbors[edge]];
-    tables_.Write(next, layer.senders, sizes.senders, sizes, to);
-    for (int64_t edge = 0; edge < layer.edges; ++edge) {
-      const int32_t slot = next[neighbors[edge]]++;
-      to.neighbors[slot] = receivers[edge];
-      edge_ids[slot] = int32_t(edge);
+  void ReadSenders(const EdgeSet& set, Block& block) {
+    const NodeTable& table = tables_of_[set.senders];
+    const int64_t* positions = block.positions.get();
+    int32_t* nodes = block.nodes.Reserve(block.edges);
+    for (int64_t i = 0; i < block.edges; ++i) {
+      nodes[i] = set.neighbors.senders[positions[i]];
+      table.Prefetch(nodes[i]);
     }
   }
 
-  void WriteEdges(Layer& layer, int64_t slots, int32_t* edges) {
-    const int64_t* positions = layer.positions.get();
-    for (int64_t edge = 0; edge < layer.edges; ++edge) {
-      __builtin_prefetch(neighbors_.edges + positions[std::min(edge + kEdgesAhead, layer.edges - 1)]);
-      edges[edge] = neighbors_.edges[positions[edge]];
-    }
-    FillZeros(edges, layer.edges, slots);
+  // Draws again: positions are not stored, since few batches need the numbers of edges.
+  void WriteEdges(int64_t index, int64_t slots, int32_t* edges) {
+    Layer& layer = layers_[index];
+    WithDrawing(index, [&](uint64_t key, int64_t fanout, auto& draw) {
+      Block& block = blocks_[0];
+      for (int64_t i = 0; i < layer.receivers; i += kReceiversAtOnce) {
+        DrawBlock(i, layer, SetOf(index), key, fanout, draw, block);
+        const int64_t* positions = block.positions.get();
+        for (int64_t edge = 0; edge < block.edges; ++edge) {
+          *edges++ = SetOf(index).neighbors.edges[positions[edge]];
+        }
+      }
+    });
+    FillZeros(edges, 0, slots - layer.edges);
   }
 
-  NeighborsOfNodes neighbors_;
+  // Calls `body` with what the draws of a layer depend on.
+  template <class Body>
+  void WithDrawing(int64_t index, Body body) {
+    const EdgeSet& set = SetOf(index);
+    const uint64_t key = LayerKey(key_, index / edges_.size(), index % edges_.size());
+    const bool all = fanouts_[index] < 0;
+    const int64_t fanout = all ? std::numeric_limits<int32_t>::max() : fanouts_[index];
+    const Method of_all = set.neighbors.weights == nullptr ? kDistinct : kWeighted;
+    switch (all ? of_all : Method(set.method)) {
+      case kDistinct: return body(key, fanout, distinct_);
+      case kRepeated: return body(key, fanout, repeated_);
+      case kTogether: return body(key, fanout, together_);
+      case kWeighted: return body(key, fanout, weighted_);
+      case kWeightedRepeated: return body(key, fanout, weighted_repeated_);
+    }
+  }
+
+  std::vector<EdgeSet> edges_;
   std::vector<int64_t> fanouts_;
-  Method method_;
-  NodeTable table_;
+  std::vector<NodeTable> tables_of_;
   std::vector<Layer> layers_;
+  uint64_t key_ = 0;
   DrawDistinct distinct_;
+  DrawRepeated repeated_;
+  DrawTogether together_;
+  DrawWeighted weighted_;
+  DrawWeightedRepeated weighted_repeated_;
+  Block blocks_[3];
   Room<int32_t> lengths_;
+  SenderOrder order_;
   RowTables tables_;
 };
 
@@ -234,10 +275,11 @@ enum Failure : int64_t { kRepeatedSeeds = -1, kNoMemory = -2 };
 
 using jaxgraph::Sampler;
 
-JAXGRAPH_EXPORT void* jaxgraph_sampler_new(const jaxgraph::NeighborsOfNodes* neighbors,
-                                           const int64_t* fanouts, int64_t layers, int64_t method) {
+JAXGRAPH_EXPORT void* jaxgraph_sampler_new(const int64_t* nodes, int64_t num_sets,
+                                           const jaxgraph::EdgeSet* edges, int64_t num_edges,
+                                           const int64_t* fanouts, int64_t layers) {
   try {
-    return new Sampler(*neighbors, fanouts, layers, jaxgraph::Method(method));
+    return new Sampler(nodes, num_sets, edges, num_edges, fanouts, layers);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -247,34 +289,34 @@ JAXGRAPH_EXPORT void jaxgraph_sampler_delete(void* sampler) {
   delete static_cast<Sampler*>(sampler);
 }
 
-// Writes the receivers, senders and edges of each layer.
-JAXGRAPH_EXPORT int64_t jaxgraph_sampler_draw(void* sampler, const int32_t* seeds,
-                                              int64_t num_seeds, uint64_t key, int64_t* sizes) {
+// Writes the nodes of each table, the seeds' first, and the edges of each layer, the first first.
+JAXGRAPH_EXPORT int64_t jaxgraph_sampler_draw(void* sampler, int64_t target, const int32_t* seeds,
+                                              int64_t num_seeds, uint64_t key, int64_t* nodes,
+                                              int64_t* edges) {
   auto* const each = static_cast<Sampler*>(sampler);
   try {
-    if (!each->Draw(seeds, num_seeds, key)) return jaxgraph::kRepeatedSeeds;
+    if (!each->Draw(target, seeds, num_seeds, key, nodes)) return jaxgraph::kRepeatedSeeds;
   } catch (const std::bad_alloc&) {
     return jaxgraph::kNoMemory;
   }
-  for (const jaxgraph::Layer& layer : each->layers()) {
-    for (const int64_t size : {layer.receivers, layer.senders, layer.edges}) *sizes++ = size;
-  }
+  for (const jaxgraph::Layer& layer : each->layers()) *edges++ = layer.edges;
   return 0;
 }
 
-JAXGRAPH_EXPORT int64_t jaxgraph_sampler_write(void* sampler, int64_t layer,
+// Writes the arrays of a set of edges in a layer.
+JAXGRAPH_EXPORT int64_t jaxgraph_sampler_write(void* sampler, int64_t index,
                                                const jaxgraph::BlockSizes* sizes,
                                                int32_t* const* arrays) {
   try {
-    static_cast<Sampler*>(sampler)->Write(layer, *sizes, arrays);
+    static_cast<Sampler*>(sampler)->Write(index, *sizes, arrays);
   } catch (const std::bad_alloc&) {
     return jaxgraph::kNoMemory;
   }
   return 0;
 }
 
-JAXGRAPH_EXPORT void jaxgraph_sampler_ids(void* sampler, int32_t* ids, int64_t room) {
-  const auto& table = static_cast<Sampler*>(sampler)->table();
+JAXGRAPH_EXPORT void jaxgraph_sampler_ids(void* sampler, int64_t set, int32_t* ids, int64_t room) {
+  const auto& table = static_cast<Sampler*>(sampler)->table(set);
   std::copy(table.ids(), table.ids() + table.size(), ids);
   jaxgraph::FillZeros(ids, table.size(), room);
 }
