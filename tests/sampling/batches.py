@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from jaxgraph.layout.block_tables import BlockSizes, block_tables
-from jaxgraph.sampling.draw import Drawn, Sampler
+from jaxgraph.sampling.neighbors import Drawn, Draws, Neighbors
+from jaxgraph.sampling.sampler import Sampler
+from tests.oracles.sampling import NumpySampler
 
 NO_VALUE = -7
 
 
-def sizes_of(drawn: Drawn, layer: int, more: tuple[int, int, int] = (0, 0, 0)) -> BlockSizes:
-    """Sizes with room for a layer, and for some more."""
-    found = (drawn.nodes[layer], drawn.nodes[layer + 1], drawn.edges[layer])
+def compiled(neighbors: Neighbors, draws: Draws) -> Sampler:
+    """The sampler of a graph of one set."""
+    return Sampler([neighbors], draws, [(0, 0)], [len(neighbors.pointers) - 1])
+
+
+def in_numpy(neighbors: Neighbors, draws: Draws) -> NumpySampler:
+    """Its oracle."""
+    return NumpySampler((neighbors,), draws)
+
+
+def layers(*fanouts: int, replace: bool = False, method: str = "neighbors") -> Draws:
+    """Draws from a graph of one set."""
+    return Draws(tuple((fanout,) for fanout in fanouts), replace, method)
+
+
+def sizes_of(
+    drawn: Drawn,
+    layer: int,
+    more: tuple[int, int, int] = (0, 0, 0),
+    number: int = 0,
+    ends: tuple[int, int] = (0, 0),
+) -> BlockSizes:
+    """Sizes with room for a set of edges in a layer, and for some more."""
+    senders, receivers = drawn.nodes[layer][ends[0]], drawn.nodes[layer + 1][ends[1]]
+    found = (senders, receivers, drawn.edges[layer][number])
     return BlockSizes(*(max(1, a + b) for a, b in zip(found, more, strict=True)))
 
 
-def written(sampler: Sampler, layer: int, sizes: BlockSizes) -> dict[str, np.ndarray]:
-    """The arrays of a layer."""
+def written(sampler: Any, layer: int, sizes: BlockSizes, number: int = 0) -> dict[str, np.ndarray]:
+    """The arrays of a set of edges in a layer."""
     nothing = np.zeros(0, np.int64)
     tables, _, visits = block_tables(
         nothing, nothing, {}, sizes.num_senders, sizes.num_receivers, sizes
@@ -26,22 +52,23 @@ def written(sampler: Sampler, layer: int, sizes: BlockSizes) -> dict[str, np.nda
     del shapes["repetition"]
     shapes |= dict.fromkeys(("receivers", "edges"), (sizes.num_edges + visits.chunk,))
     out = {name: np.full(shape, NO_VALUE, np.int32) for name, shape in shapes.items()}
-    sampler.write(layer, sizes, out)
+    sampler.write(layer, number, sizes, out)
     return out
 
 
-def ids_of(sampler: Sampler, drawn: Drawn) -> np.ndarray:
-    """The nodes of the input's table."""
-    ids = np.full(drawn.nodes[0] + 3, NO_VALUE, np.int32)
-    sampler.node_ids(ids)
-    assert not ids[drawn.nodes[0] :].any()
-    return ids[: drawn.nodes[0]]
+def ids_of(sampler: Any, drawn: Drawn, number: int = 0) -> np.ndarray:
+    """The nodes of a set in the first layer's table."""
+    count = drawn.nodes[0][number]
+    ids = np.full(count + 3, NO_VALUE, np.int32)
+    sampler.node_ids(number, ids)
+    assert not ids[count:].any()
+    return ids[:count]
 
 
-def edges_of(sampler: Sampler, drawn: Drawn) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def edges_of(sampler: Any, drawn: Drawn) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Nodes that are senders and receivers of each layer's edges, and the numbers of the edges."""
     ids, found = ids_of(sampler, drawn), []
-    for layer, edges in enumerate(drawn.edges):
+    for layer, (edges,) in enumerate(drawn.edges):
         out = written(sampler, layer, sizes_of(drawn, layer))
         ends = (out["by_receiver/neighbors"], out["receivers"])
         senders, receivers = (ids[rows[:edges]] for rows in ends)

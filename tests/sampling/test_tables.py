@@ -8,31 +8,32 @@ import numpy as np
 import pytest
 
 from jaxgraph.layout.block_tables import BlockSizes, block_tables
-from jaxgraph.ops.cpu.library import library
-from jaxgraph.sampling.draw import Draws, NumpySampler
-from jaxgraph.sampling.native import NativeSampler, sampler_of
-from jaxgraph.sampling.neighbors import Neighbors, neighbors_of
-from tests.sampling.batches import edges_of, ids_of, sizes_of, written
+from jaxgraph.sampling.neighbors import Draws, Neighbors, neighbors_of
+from jaxgraph.sampling.sampler import Sampler
+from tests.oracles.sampling import NumpySampler
+from tests.sampling.batches import compiled, edges_of, ids_of, in_numpy, layers, sizes_of, written
 
 SIZES = ((1, 0), (1, 9), (5, 0), (30, 100), (200, 5000), (3000, 3000))
 DRAWS = {
-    "distinct": Draws((5, 3)),
-    "all": Draws((-1, 2, -1)),
-    "none": Draws((2, 0)),
-    "repeated": Draws((4, -1, 7), replace=True),
-    "labor": Draws((3, 3), method="labor"),
-    "many": Draws((900, 40)),
-    "weighted": Draws((5, 3, -1)),
-    "weighted, repeated": Draws((5, -1, 3), replace=True),
+    "distinct": layers(5, 3),
+    "all": layers(-1, 2, -1),
+    "none": layers(2, 0),
+    "repeated": layers(4, -1, 7, replace=True),
+    "labor": layers(3, 3, method="labor"),
+    "many": layers(900, 40),
+    "weighted": layers(5, 3, -1),
+    "weighted, repeated": layers(5, -1, 3, replace=True),
 }
 
 
 def random_neighbors(num_nodes: int, num_edges: int, weighted: bool) -> Neighbors:
     """Edges with hubs at both ends, among them repeated ones and self-loops."""
     random = np.random.default_rng(num_nodes + num_edges)
-    ends = (num_nodes * random.random((2, num_edges)) ** [[2], [3]]).astype(np.int64)
+    senders, receivers = (
+        (num_nodes * random.random(num_edges) ** power).astype(np.int64) for power in (2, 3)
+    )
     weights = random.random(num_edges) ** 8 * (random.random(num_edges) > 0.2)
-    return neighbors_of(num_nodes, *ends, weights if weighted else None)
+    return neighbors_of(num_nodes, senders, receivers, weights if weighted else None)
 
 
 def check_tables(found: dict[str, np.ndarray], edges: int, sizes: BlockSizes) -> None:
@@ -59,7 +60,7 @@ def check_tables(found: dict[str, np.ndarray], edges: int, sizes: BlockSizes) ->
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_tables_and_numbers_are_those_of_numpy(size: tuple[int, int], name: str) -> None:
     neighbors = random_neighbors(*size, weighted="weighted" in name)
-    samplers = [make(neighbors, DRAWS[name]) for make in (NumpySampler, sampler_of)]
+    samplers = [make(neighbors, DRAWS[name]) for make in (in_numpy, compiled)]
     random = np.random.default_rng(0)
     for key in (0, 7, 2**64 - 1):
         seeds = random.permutation(size[0])[: random.integers(0, 60)].astype(np.int32)
@@ -68,7 +69,7 @@ def test_tables_and_numbers_are_those_of_numpy(size: tuple[int, int], name: str)
         ids, other_ids = (ids_of(sampler, drawn) for sampler in samplers)
         np.testing.assert_array_equal(ids, other_ids)
         np.testing.assert_array_equal(ids[: len(seeds)], seeds)
-        for layer, edges in enumerate(drawn.edges):
+        for layer, (edges,) in enumerate(drawn.edges):
             more = tuple(int(x) for x in random.integers(0, 40, 3))
             sizes = sizes_of(drawn, layer, (more[0], more[1], more[2]))
             expected, found = (written(sampler, layer, sizes) for sampler in samplers)
@@ -80,7 +81,7 @@ def test_tables_and_numbers_are_those_of_numpy(size: tuple[int, int], name: str)
 def test_edges_are_those_of_the_graph() -> None:
     random = np.random.default_rng(1)
     senders, receivers = random.integers(0, 50, (2, 400))
-    sampler = sampler_of(neighbors_of(50, senders, receivers), Draws((3, 4)))
+    sampler = compiled(neighbors_of(50, senders, receivers), layers(3, 4))
     for found in edges_of(sampler, sampler.draw(np.arange(5, dtype=np.int32), 1)):
         np.testing.assert_array_equal(found[0], senders[found[2]])
         np.testing.assert_array_equal(found[1], receivers[found[2]])
@@ -89,10 +90,10 @@ def test_edges_are_those_of_the_graph() -> None:
 def test_threads_draw_the_same() -> None:
     neighbors = random_neighbors(3000, 40000, False)
     seeds = np.random.default_rng(2).permutation(3000).astype(np.int32).reshape(30, 100)
-    draws = Draws((5, 5))
+    draws = layers(5, 5)
 
     def draw(batches: range) -> list[np.ndarray]:
-        sampler = sampler_of(neighbors, draws)
+        sampler = compiled(neighbors, draws)
         return [np.concatenate(edges_of(sampler, sampler.draw(seeds[i], i))[0]) for i in batches]
 
     with ThreadPoolExecutor(3) as pool:
@@ -103,18 +104,38 @@ def test_threads_draw_the_same() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_arrays_without_room_are_refused() -> None:
-    neighbors = random_neighbors(200, 5000, False)
-    sampler = sampler_of(neighbors, Draws((5,)))
-    drawn = sampler.draw(np.arange(9, dtype=np.int32), 0)
-    with pytest.raises(ValueError, match="sizes"):
-        written(sampler, 0, BlockSizes(drawn.nodes[0], drawn.nodes[1], drawn.edges[0] - 1))
-    compiled = library().handle
-    if compiled is None:
-        pytest.skip("there is no library")
-    sampler, sizes = NativeSampler(neighbors, Draws((5,)), compiled), sizes_of(drawn, 0)
-    sampler.draw(np.arange(9, dtype=np.int32), 0)
-    out = written(sampler, 0, sizes)
-    for wrong in (out["receivers"][1:], out["receivers"].astype(np.int64)):
-        with pytest.raises(ValueError, match="receivers"):
-            sampler.write(0, sizes, out | {"receivers": wrong})
+def test_several_sets_are_those_of_numpy() -> None:
+    """Nodes of two sets, of three sets of edges with fan-outs of their own."""
+    random = np.random.default_rng(4)
+    nodes, ends = (40, 70), ((0, 1), (1, 0), (0, 0))
+    neighbors = tuple(
+        neighbors_of(nodes[y], random.integers(0, nodes[x], 300), random.integers(0, nodes[y], 300))
+        for x, y in ends
+    )
+    draws = Draws(((3, 2, 0), (-1, 4, 2)))
+    samplers = [Sampler(neighbors, draws, ends, nodes, 1), NumpySampler(neighbors, draws, ends, 1)]
+    seeds = np.arange(9, dtype=np.int32)
+    drawn, other = (sampler.draw(seeds, 5) for sampler in samplers)
+    assert drawn == other
+    for number in range(2):
+        np.testing.assert_array_equal(*(ids_of(each, drawn, number) for each in samplers))
+    for layer, edges in enumerate(drawn.edges):
+        for number, count in enumerate(edges):
+            sizes = sizes_of(drawn, layer, (1, 2, 3), number, ends[number])
+            found, expected = (written(each, layer, sizes, number) for each in samplers)
+            for name, values in expected.items():
+                np.testing.assert_array_equal(found[name], values, err_msg=name)
+            check_tables(found, count, sizes)
+
+
+def test_the_order_of_the_edges_changes_no_sample() -> None:
+    random = np.random.default_rng(1)
+    senders, receivers = random.integers(0, 50, (2, 400))
+    order = random.permutation(400)
+    seeds, found = np.arange(9, dtype=np.int32), []
+    for chosen in (np.arange(400), order):
+        sampler = compiled(neighbors_of(50, senders[chosen], receivers[chosen]), layers(3, 3))
+        found.append(edges_of(sampler, sampler.draw(seeds, 1)))
+    for one, other in zip(*found, strict=True):
+        for x, y in zip(one[:2], other[:2], strict=True):
+            np.testing.assert_array_equal(x, y)

@@ -47,7 +47,7 @@ struct OrientationArrays {
 };
 
 inline void FillZeros(int32_t* array, int64_t begin, int64_t end) {
-  std::memset(array + begin, 0, (end - begin) * sizeof(int32_t));
+  std::fill(array + begin, array + end, 0);
 }
 
 // Writes all arrays but the neighbors, and pads them. `lengths` has the edges of each row; where it
@@ -76,6 +76,8 @@ class RowTables {
  private:
   // Lengths from the last on are sorted, smaller ones counted.
   static constexpr int32_t kCounted = 512;
+  // Rows ahead at which memory is requested: there are too many streams for the hardware.
+  static constexpr int64_t kRowsAhead = 64;
 
   // Finds the rows that have edges, and counts those of each length.
   template <class Lengths>
@@ -105,19 +107,22 @@ class RowTables {
     int32_t before = 0;
     for (int32_t length = kCounted; length > 0; --length) {
       next[length] = before;
+      std::fill(to.degrees + before, to.degrees + before + counts_[length], length);
       before += counts_[length];
     }
     const auto place = [&](int32_t at, int32_t from) {
       const int32_t row = to.compressed_rows[from], start = to.compressed_starts[from];
       to.rows[at] = row;
       to.starts[at] = start;
-      to.degrees[at] = to.compressed_starts[from + 1] - start;
       to.position[row] = at;
     };
     for (int32_t i = 0; i < compact; ++i) {
       const int32_t length = to.compressed_starts[i + 1] - to.compressed_starts[i];
       if (length < kCounted) {
-        place(next[length]++, i);
+        const int32_t at = next[length]++;
+        __builtin_prefetch(to.rows + at + kRowsAhead, 1);
+        __builtin_prefetch(to.starts + at + kRowsAhead, 1);
+        place(at, i);
       } else {
         long_.push_back(i);
       }
@@ -127,7 +132,10 @@ class RowTables {
     };
     std::stable_sort(long_.begin(), long_.end(),
                      [&](int32_t a, int32_t b) { return length(a) > length(b); });
-    for (size_t at = 0; at < long_.size(); ++at) place(int32_t(at), long_[at]);
+    for (size_t at = 0; at < long_.size(); ++at) {
+      place(int32_t(at), long_[at]);
+      to.degrees[at] = length(long_[at]);
+    }
   }
 
   // Heavy rows are the first ones; their runs follow the last row.
