@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from jaxgraph.layout.block_tables import BLOCK, BlockSizes, block_tables
+from jaxgraph.layout.block_tables import BlockSizes
 from jaxgraph.layout.derived.orientations import aligned
 from jaxgraph.layout.manifest import Arrays
 
@@ -22,6 +22,14 @@ COUNTS = "counts"
 """int32 [layers + 1, sets], the nodes of each table."""
 NODE_IDS, PLACES, ASKED = "/node_ids", "/places", "/asked"
 """Of a set: ids in the whole graph, where the rows of nodes are, rows asked of other devices."""
+ROW_TABLES = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")
+"""Those of an orientation."""
+SAMPLED = (
+    *(f"by_receiver/{name}" for name in ROW_TABLES),
+    *(f"by_sender/{name}" for name in ROW_TABLES),
+    "by_sender/edge_ids",
+)
+"""Of a set of edges in a layer: compressed rows in both orientations."""
 _LINE = 16
 """Words of a line of the cache, where every array starts."""
 
@@ -122,7 +130,7 @@ def _shapes(sizes: SampleSizes) -> dict[str, tuple[int, tuple[int, ...]]]:
             listed[name + ASKED] = (sizes.parts, asked)
     for layer in range(len(sizes.edges)):
         for number, (name, *_) in enumerate(sizes.ends):
-            prefix, shapes = edges_prefix(layer, name), _block_shapes(sizes.block(layer, number))
+            prefix, shapes = edges_prefix(layer, name), block_shapes(sizes.block(layer, number))
             listed |= {prefix + x: shape for x, shape in shapes.items()}
     found, start = {}, 0
     for name, shape in listed.items():
@@ -131,10 +139,12 @@ def _shapes(sizes: SampleSizes) -> dict[str, tuple[int, tuple[int, ...]]]:
     return found
 
 
-@functools.lru_cache(maxsize=64)
-def _block_shapes(block: BlockSizes) -> dict[str, tuple[int, ...]]:
-    none = np.zeros(0, np.int64)
-    tables, _, _ = block_tables(none, none, {}, block.num_senders, block.num_receivers, block)
-    found = {name.removeprefix(f"{BLOCK}/"): values.shape for name, values in tables.items()}
-    del found["repetition"]
+def block_shapes(block: BlockSizes) -> dict[str, tuple[int, ...]]:
+    """The arrays of a set of edges in a layer."""
+    slots = block.num_edges + block.visits().chunk
+    found: dict[str, tuple[int, ...]] = {"by_sender/edge_ids": (slots,)}
+    for side, rows in (("by_receiver", block.num_receivers), ("by_sender", block.num_senders)):
+        most = min(rows, block.num_edges)
+        shapes = (slots,), (2,), (most,), (most + 1,)
+        found |= {f"{side}/{x}": y for x, y in zip(ROW_TABLES, shapes, strict=True)}
     return found

@@ -18,6 +18,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from jaxgraph.layout.derived.chunks import PIECE
+from jaxgraph.layout.derived.rows import RowSizes
 from jaxgraph.layout.sample_tables import (
     ASKED,
     COUNTS,
@@ -28,6 +29,7 @@ from jaxgraph.layout.sample_tables import (
 )
 from jaxgraph.layout.schema import EDGE_DATA, REPETITION
 from jaxgraph.ops.core.chosen_rows import chosen_rows
+from jaxgraph.ops.core.compact_rows import receivers_of_slots, with_compact_rows
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import Sum
@@ -233,20 +235,21 @@ class Sample:
         data = dict(self.edge_data[layer][number])
         sizes = self.sizes.block(layer, number).visits()
 
-        def orientation(side: str) -> Orientation:
-            names = [f.name for f in dataclasses.fields(Orientation)]
-            of_side: dict[str, Any] = {name: found.get(f"{side}/{name}") for name in names}
-            return Orientation(**of_side)
+        def orientation(side: str, rows: int, visits: RowSizes) -> Orientation:
+            of_side = {x.rpartition("/")[2]: y for x, y in found.items() if x.startswith(side)}
+            loops = visits.longest, visits.entries, sizes.chunk
+            return with_compact_rows(of_side, rows, *loops)
 
+        by_receiver = orientation("by_receiver", receivers.num_rows, sizes.by_receiver)
         groups = EdgeGroups(
-            orientation("by_receiver"),
-            orientation("by_sender"),
+            by_receiver,
+            orientation("by_sender", senders.num_rows, sizes.by_sender),
             sender_ids=senders.node_ids,
             sender_ptr=None,
             receiver_ids=receivers.node_ids,
             receiver_ptr=None,
             repetition=data.pop(REPETITION, None),
-            receivers=found["receivers"],
+            receivers=receivers_of_slots(by_receiver),
             chunk=sizes.chunk,
             piece=PIECE,
             receiver_capacity=sizes.by_receiver.capacity,
@@ -270,12 +273,9 @@ class Sample:
 
 def found_share(groups: EdgeGroups, receivers: NodeTable) -> jax.Array:
     """float32 [receivers], all edges that enter a node over those of a group; 0 without any."""
-    side = groups.by_receiver
-    has_edges = side.position >= 0
-    # Rows that have edges, in row order, are the compressed rows.
-    of_row = jnp.cumsum(has_edges) - has_edges
-    counts = jnp.diff(side.compressed_starts)[jnp.minimum(of_row, len(side.compressed_rows) - 1)]
-    return jnp.where(has_edges, receivers.in_degree / jnp.maximum(counts, 1), 0)
+    side, none = groups.by_receiver, jnp.zeros(receivers.num_rows, jnp.int32)
+    counts = none.at[side.compressed_rows].add(jnp.diff(side.compressed_starts))
+    return jnp.where(counts > 0, receivers.in_degree / jnp.maximum(counts, 1), 0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -210,7 +210,7 @@ class Maker:
                 own = edges_prefix(layer, name)
                 found = {x.removeprefix(own): y for x, y in views.items() if x.startswith(own)}
                 if given:
-                    found["edges"] = np.empty(len(found["receivers"]), np.int32)
+                    found["edges"] = np.empty(len(found["by_receiver/neighbors"]), np.int32)
                 sampler.write(layer, number, sizes.block(layer, number), found)
                 of_layer.append({x: values[found["edges"]] for x, values in given.items()})
             data.append(tuple(of_layer))
@@ -236,7 +236,7 @@ class Maker:
             return jax.ShapeDtypeStruct((self.devices, *entries), dtype, sharding=spec)
 
         def data(layer: int, name: str, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
-            _, slots = shapes[edges_prefix(layer, name) + "receivers"]
+            _, slots = shapes[edges_prefix(layer, name) + "by_receiver/neighbors"]
             return {x: shape((*slots, *y.shape[1:]), y.dtype) for x, y in given.items()}
 
         layers = tuple(

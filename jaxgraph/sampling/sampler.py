@@ -10,30 +10,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from jaxgraph.layout.block_tables import BlockSizes
-from jaxgraph.layout.derived.chunks import PIECE
+from jaxgraph.layout.sample_tables import SAMPLED
 from jaxgraph.ops.cpu.library import library
 from jaxgraph.sampling.neighbors import Drawn, Draws, Neighbors
 
-_OF_SIDE = (
-    "neighbors",
-    "compressed_ptr",
-    "compressed_rows",
-    "compressed_starts",
-    "rows",
-    "starts",
-    "degrees",
-    "run_ptr",
-    "heavy_rows",
-    "position",
-)
 _METHODS = ("distinct", "repeated", "labor", "weighted", "weighted_repeated")
 """As in `Method`."""
-_NAMES = (
-    *(f"{side}/{name}" for side in ("by_receiver", "by_sender") for name in _OF_SIDE),
-    "by_sender/edge_ids",
-    "receivers",
-    "edges",
-)
+_NAMES = (*SAMPLED, "edges")
 """The arrays in the order of `Sampler::Write`."""
 
 
@@ -101,16 +84,17 @@ class Sampler:
     def write(
         self, layer: int, number: int, sizes: BlockSizes, out: Mapping[str, np.ndarray]
     ) -> None:
-        """Fills the int32 arrays of a set of edges in a layer, named as those of `block_tables`.
+        """Fills the int32 arrays of a set of edges in a layer, see `SampleSizes`.
 
-        Without "block/"; "edges" are the numbers of the edges, if there is such an array.
+        "edges" are the numbers of the edges by slot, if there is such an array.
         """
-        extents, numbers = _room(sizes)
-        for place, (name, extent) in enumerate(zip(_NAMES, extents, strict=True)):
+        slots = len(out["by_receiver/neighbors"])
+        room = sizes.num_senders, sizes.num_receivers, sizes.num_edges, slots
+        for place, name in enumerate(_NAMES):
             array = out.get(name)
-            assert array is None or (array.shape == (extent,) and array.flags.c_contiguous)
             self._arrays[place] = None if array is None else _address(array)
         index = layer * self._edges.shape[1] + number
+        numbers = (ctypes.c_int64 * len(room))(*room)
         _check_status(self._functions["write"](self._sampler, index, numbers, self._arrays))
 
     def node_ids(self, number: int, out: np.ndarray) -> None:
@@ -149,24 +133,6 @@ def _functions() -> dict[str, ctypes._NamedFuncPointer]:
         function.restype, function.argtypes = result, arguments
         found[name] = function
     return found
-
-
-@functools.lru_cache(maxsize=256)
-def _room(sizes: BlockSizes) -> tuple[tuple[int, ...], ctypes.Array[ctypes.c_int64]]:
-    """The extents of the arrays, and the numbers that `BlockSizes` has in C++."""
-    visits, found = sizes.visits(), []
-    slots = sizes.num_edges + visits.chunk
-    runs = 2 * sizes.num_edges // visits.by_receiver.longest
-    for table, side in (
-        (sizes.num_receivers, visits.by_receiver),
-        (sizes.num_senders, visits.by_sender),
-    ):
-        rows, visited = min(table, sizes.num_edges), side.entries + visits.chunk
-        found += [slots, 2, rows, rows + 1, visited, visited, visited, 2, 1, table]
-    assert visits.chunk // PIECE == visits.by_receiver.block
-    numbers = (sizes.num_senders, sizes.num_receivers, sizes.num_edges)
-    numbers = (*numbers, visits.chunk, visits.by_receiver.longest, runs)
-    return (*found, slots, slots, slots), (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 def _address(array: np.ndarray) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxgraph.layout.block_tables import BlockSizes
-from jaxgraph.layout.derived.rows import visited_rows
 from jaxgraph.partition.sorting import counting_argsort
 from jaxgraph.sampling.neighbors import Drawn, Draws, Neighbors
 from jaxgraph.seeds import mix
@@ -64,28 +63,26 @@ class NumpySampler:
     def write(
         self, layer: int, number: int, sizes: BlockSizes, out: Mapping[str, np.ndarray]
     ) -> None:
-        drawn, visits = self._layers[layer][number], sizes.visits()
+        drawn = self._layers[layer][number]
         edge_ids = counting_argsort(drawn.senders, sizes.num_senders)
-        found = {"receivers": drawn.receivers, "by_sender/edge_ids": edge_ids}
+        found = {"by_sender/edge_ids": edge_ids}
         if "edges" in out:
             found["edges"] = self._neighbors[number].edges[drawn.positions]
         senders, receivers = drawn.senders, drawn.receivers
         sides = {
-            "by_receiver": (receivers, senders, sizes.num_receivers, visits.by_receiver),
+            "by_receiver": (receivers, senders, sizes.num_receivers),
             "by_sender": (
                 senders[edge_ids],
                 receivers[edge_ids],
                 sizes.num_senders,
-                visits.by_sender,
             ),
         }
-        for side, (rows, ends, count, longest) in sides.items():
+        for side, (rows, ends, count) in sides.items():
             tables = _compressed(rows, ends, count)
-            tables |= visited_rows(tables, longest.longest, count)
             found |= {f"{side}/{name}": values for name, values in tables.items()}
         for name, values in found.items():
             out[name][: len(values)] = values
-            out[name][len(values) :] = 0
+            out[name][len(values) :] = values[-1] if name.endswith("starts") else 0
 
     def node_ids(self, number: int, out: np.ndarray) -> None:
         out[: len(self._ids[number])] = self._ids[number]

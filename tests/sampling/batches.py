@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.layout.block_tables import BlockSizes, block_tables
+from jaxgraph.layout.block_tables import BlockSizes
+from jaxgraph.layout.sample_tables import block_shapes
 from jaxgraph.sampling.neighbors import Drawn, Draws, Neighbors
 from jaxgraph.sampling.sampler import Sampler
 from tests.oracles.sampling import NumpySampler
@@ -44,16 +45,17 @@ def sizes_of(
 
 def written(sampler: Any, layer: int, sizes: BlockSizes, number: int = 0) -> dict[str, np.ndarray]:
     """The arrays of a set of edges in a layer."""
-    nothing = np.zeros(0, np.int64)
-    tables, _, visits = block_tables(
-        nothing, nothing, {}, sizes.num_senders, sizes.num_receivers, sizes
-    )
-    shapes = {name.removeprefix("block/"): values.shape for name, values in tables.items()}
-    del shapes["repetition"]
-    shapes |= dict.fromkeys(("receivers", "edges"), (sizes.num_edges + visits.chunk,))
+    shapes = block_shapes(sizes)
+    shapes["edges"] = shapes["by_receiver/neighbors"]
     out = {name: np.full(shape, NO_VALUE, np.int32) for name, shape in shapes.items()}
     sampler.write(layer, number, sizes, out)
     return out
+
+
+def receivers_of(out: dict[str, np.ndarray]) -> np.ndarray:
+    """The receiver's row of each edge."""
+    lengths = np.diff(out["by_receiver/compressed_starts"])
+    return np.repeat(out["by_receiver/compressed_rows"], lengths)
 
 
 def ids_of(sampler: Any, drawn: Drawn, number: int = 0) -> np.ndarray:
@@ -70,7 +72,7 @@ def edges_of(sampler: Any, drawn: Drawn) -> list[tuple[np.ndarray, np.ndarray, n
     ids, found = ids_of(sampler, drawn), []
     for layer, (edges,) in enumerate(drawn.edges):
         out = written(sampler, layer, sizes_of(drawn, layer))
-        ends = (out["by_receiver/neighbors"], out["receivers"])
+        ends = (out["by_receiver/neighbors"], receivers_of(out))
         senders, receivers = (ids[rows[:edges]] for rows in ends)
         found.append((senders, receivers, out["edges"][:edges]))
     return found

@@ -1,15 +1,12 @@
-// The tables of the edges of a sampled layer: the arrays of `jaxgraph.layout.block_tables`.
+// The compressed rows of the edges of a sampled layer.
 
 #ifndef JAXGRAPH_BLOCK_TABLES_H_
 #define JAXGRAPH_BLOCK_TABLES_H_
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <type_traits>
-#include <vector>
 
 namespace jaxgraph {
 
@@ -34,131 +31,39 @@ class Room {
   int64_t size_ = 0;
 };
 
-// The sizes of the arrays, and of XLA's loops over them: `BlockSizes` and its `visits()`.
+// The entries of the arrays of a set of edges.
 struct BlockSizes {
-  int64_t senders, receivers, edges;
-  int64_t chunk, longest, runs;
+  int64_t senders, receivers, edges, slots;
 };
 
-// The arrays of one orientation, see `jaxgraph.ops.core.edges.Orientation`.
-struct OrientationArrays {
-  int32_t *neighbors, *compressed_ptr, *compressed_rows, *compressed_starts;
-  int32_t *rows, *starts, *degrees, *run_ptr, *heavy_rows, *position;
+// Compressed rows, see `jaxgraph.ops.core.edges.Orientation`.
+struct CompressedRows {
+  int32_t *neighbors, *ptr, *rows, *starts;
 };
 
 inline void FillZeros(int32_t* array, int64_t begin, int64_t end) {
   std::fill(array + begin, array + end, 0);
 }
 
-// Writes all arrays but the neighbors, and pads them. `lengths` has the edges of each row; where it
-// is not constant, it becomes the first slot of each.
-class RowTables {
- public:
-  template <class Lengths>
-  void Write(Lengths* lengths, int64_t count, int64_t table_rows, const BlockSizes& sizes,
-             const OrientationArrays& to) {
-    const int32_t compact = Compress(lengths, count, to);
-    const int64_t room = std::min(table_rows, sizes.edges);
-    *to.compressed_ptr = 0;
-    to.compressed_ptr[1] = compact;
-    FillZeros(to.compressed_rows, compact, room);
-    FillZeros(to.compressed_starts, compact + 1, room + 1);
-    std::fill(to.position + count, to.position + table_rows, -1);
-    OrderByLength(compact, to);
-    const int64_t visited = CutHeavyRows(compact, sizes.longest, to);
-    *to.run_ptr = 0;
-    to.run_ptr[1] = int32_t(visited);
-    for (int32_t* array : {to.rows, to.starts, to.degrees}) {
-      FillZeros(array, visited, room + sizes.runs + sizes.chunk);
-    }
+// Finds the rows that have edges, and pads. `lengths` has the edges of each row; where it is not
+// constant, it becomes the first slot of each.
+template <class Lengths>
+void Compress(Lengths* lengths, int64_t count, int64_t room, const CompressedRows& to) {
+  int32_t compact = 0, slot = 0;
+  for (int64_t row = 0; row < count; ++row) {
+    const int32_t length = lengths[row];
+    if constexpr (!std::is_const_v<Lengths>) lengths[row] = slot;
+    if (length == 0) continue;
+    to.rows[compact] = int32_t(row);
+    to.starts[compact++] = slot;
+    slot += length;
   }
-
- private:
-  // Lengths from the last on are sorted, smaller ones counted.
-  static constexpr int32_t kCounted = 512;
-  // Rows ahead at which memory is requested: there are too many streams for the hardware.
-  static constexpr int64_t kRowsAhead = 64;
-
-  // Finds the rows that have edges, and counts those of each length.
-  template <class Lengths>
-  int32_t Compress(Lengths* lengths, int64_t count, const OrientationArrays& to) {
-    counts_.fill(0);
-    int32_t compact = 0, slot = 0;
-    for (int64_t row = 0; row < count; ++row) {
-      const int32_t length = lengths[row];
-      if constexpr (!std::is_const_v<Lengths>) lengths[row] = slot;
-      if (length == 0) {
-        to.position[row] = -1;
-        continue;
-      }
-      to.compressed_rows[compact] = int32_t(row);
-      to.compressed_starts[compact++] = slot;
-      ++counts_[std::min(length, kCounted)];
-      slot += length;
-    }
-    to.compressed_starts[compact] = slot;
-    return compact;
-  }
-
-  // By descending length, then by row.
-  void OrderByLength(int32_t compact, const OrientationArrays& to) {
-    long_.clear();
-    std::array<int32_t, kCounted + 1> next;
-    int32_t before = 0;
-    for (int32_t length = kCounted; length > 0; --length) {
-      next[length] = before;
-      std::fill(to.degrees + before, to.degrees + before + counts_[length], length);
-      before += counts_[length];
-    }
-    const auto place = [&](int32_t at, int32_t from) {
-      const int32_t row = to.compressed_rows[from], start = to.compressed_starts[from];
-      to.rows[at] = row;
-      to.starts[at] = start;
-      to.position[row] = at;
-    };
-    for (int32_t i = 0; i < compact; ++i) {
-      const int32_t length = to.compressed_starts[i + 1] - to.compressed_starts[i];
-      if (length < kCounted) {
-        const int32_t at = next[length]++;
-        __builtin_prefetch(to.rows + at + kRowsAhead, 1);
-        __builtin_prefetch(to.starts + at + kRowsAhead, 1);
-        place(at, i);
-      } else {
-        long_.push_back(i);
-      }
-    }
-    const auto length = [&](int32_t i) {
-      return to.compressed_starts[i + 1] - to.compressed_starts[i];
-    };
-    std::stable_sort(long_.begin(), long_.end(),
-                     [&](int32_t a, int32_t b) { return length(a) > length(b); });
-    for (size_t at = 0; at < long_.size(); ++at) {
-      place(int32_t(at), long_[at]);
-      to.degrees[at] = length(long_[at]);
-    }
-  }
-
-  // Heavy rows are the first ones; their runs follow the last row.
-  static int64_t CutHeavyRows(int64_t visited, int64_t longest, const OrientationArrays& to) {
-    const int64_t compact = visited;
-    int64_t heavy = 0;
-    for (; heavy < compact && to.degrees[heavy] > longest; ++heavy) {
-      const int64_t first = visited, start = to.starts[heavy], length = to.degrees[heavy];
-      for (int64_t done = 0; done < length; done += longest, ++visited) {
-        to.rows[visited] = to.rows[heavy];
-        to.starts[visited] = int32_t(start + done);
-        to.degrees[visited] = int32_t(std::min(length - done, longest));
-      }
-      to.starts[heavy] = int32_t(first);
-      to.degrees[heavy] = int32_t(visited - first);
-    }
-    *to.heavy_rows = int32_t(heavy);
-    return visited;
-  }
-
-  std::array<int32_t, kCounted + 1> counts_;
-  std::vector<int32_t> long_;
-};
+  to.ptr[0] = 0;
+  to.ptr[1] = compact;
+  FillZeros(to.rows, compact, room);
+  // Rows of padding have no edges.
+  std::fill(to.starts + compact, to.starts + room + 1, slot);
+}
 
 // Sorts edges by sender.
 class SenderOrder {

@@ -132,26 +132,19 @@ class Sampler {
 
   void Write(int64_t index, const BlockSizes& sizes, int32_t* const* arrays) {
     Layer& layer = layers_[index];
-    OrientationArrays by_receiver, by_sender;
-    std::memcpy(&by_receiver, arrays, sizeof(by_receiver));
-    std::memcpy(&by_sender, arrays + 10, sizeof(by_sender));
-    int32_t *const edge_ids = arrays[20], *const receivers = arrays[21], *const edges = arrays[22];
-    const int64_t slots = sizes.edges + sizes.chunk;
-    std::copy(layer.neighbors.get(), layer.neighbors.get() + layer.edges, by_receiver.neighbors);
-    const int32_t* lengths = layer.lengths.get();
-    int32_t* to = receivers;
-    for (int64_t row = 0; row < layer.receivers; ++row) {
-      for (int32_t* end = to + lengths[row]; to < end; ++to) *to = int32_t(row);
-    }
-    tables_.Write(lengths, layer.receivers, sizes.receivers, sizes, by_receiver);
-    const int32_t* senders = layer.neighbors.get();
+    const CompressedRows by_receiver{arrays[0], arrays[1], arrays[2], arrays[3]};
+    const CompressedRows by_sender{arrays[4], arrays[5], arrays[6], arrays[7]};
+    int32_t *const edge_ids = arrays[8], *const edges = arrays[9];
+    const int32_t *senders = layer.neighbors.get(), *lengths = layer.lengths.get();
+    std::copy(senders, senders + layer.edges, by_receiver.neighbors);
+    Compress(lengths, layer.receivers, std::min(sizes.receivers, sizes.edges), by_receiver);
     int32_t* sender_lengths = order_.Count(senders, layer.edges, layer.senders);
-    tables_.Write(sender_lengths, layer.senders, sizes.senders, sizes, by_sender);
+    Compress(sender_lengths, layer.senders, std::min(sizes.senders, sizes.edges), by_sender);
     order_.Write(senders, layer.edges, lengths, layer.receivers, by_sender.neighbors, edge_ids);
-    for (int32_t* array : {by_receiver.neighbors, by_sender.neighbors, edge_ids, receivers}) {
-      FillZeros(array, layer.edges, slots);
+    for (int32_t* array : {by_receiver.neighbors, by_sender.neighbors, edge_ids}) {
+      FillZeros(array, layer.edges, sizes.slots);
     }
-    if (edges != nullptr) WriteEdges(index, slots, edges);
+    if (edges != nullptr) WriteEdges(index, sizes.slots, edges);
   }
 
  private:
@@ -264,7 +257,6 @@ class Sampler {
   Block blocks_[3];
   Room<int32_t> lengths_;
   SenderOrder order_;
-  RowTables tables_;
 };
 
 // What an operation returns where it cannot be done.
