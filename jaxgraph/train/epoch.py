@@ -29,7 +29,7 @@ from jaxgraph.train.fit_state import (
 from jaxgraph.train.latest_programs import LatestPrograms
 from jaxgraph.train.objective import sums_of_splits
 from jaxgraph.train.passes import StreamedPasses, add_sums
-from jaxgraph.train.step import Learner, train_step, updated
+from jaxgraph.train.step import Learner, batch_step, train_step, updated
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
 
@@ -174,6 +174,7 @@ class Programs:
     Attributes:
       epoch: `(state, kept, graph, key, epoch)`, a whole epoch on one graph.
       step: `(state, graph, key)`.
+      batch_step: as `step`, on a mini-batch.
       evaluate: `(state, graph)`.
       choose: `(state, kept, graph, steps, evaluations)`.
       update: `(state, graph, loss, statistics, gradients)`, of a streamed graph.
@@ -183,6 +184,7 @@ class Programs:
 
     epoch: Any
     step: Any
+    batch_step: Any
     evaluate: Any
     choose: Any
     update: Any
@@ -212,6 +214,7 @@ def programs_of(learner: Learner) -> Programs:
     return Programs(
         LatestPrograms(epoch, compiler_options=options),
         LatestPrograms(partial(train_step, learner), compiler_options=options),
+        LatestPrograms(partial(batch_step, learner), compiler_options=options),
         LatestPrograms(partial(_evaluation_sums, learner)),
         LatestPrograms(partial(choose, learner)),
         LatestPrograms(partial(updated, learner)),

@@ -41,7 +41,7 @@ class SampledEpoch(EpochProgram):
         for index, batch in enumerate(batches):
             of_batch = graph_key(key, number, replicate(np.int32(index), graph))
             before = total
-            state, sums = programs.step(state, batch, of_batch)
+            state, sums = programs.batch_step(state, batch, of_batch)
             total = sums if before is None else programs.add(before, sums)
             # One step is in flight, and one waits for it: batches do not pile up on the devices. On
             # emulated devices two steps at once can starve each other's collectives (22 s).
@@ -56,7 +56,7 @@ class SampledEpoch(EpochProgram):
         """Compiles the programs of `run`, and runs nothing."""
         (graph,), programs, (state, kept, key) = self.graphs, programs_of(self.learner), held
         started = time.perf_counter()
-        step = programs.step.lower(state, self.loader.abstract_batch(), key)
+        step = programs.batch_step.lower(state, self.loader.abstract_batch(), key)
         evaluation = programs.evaluate.lower(state, graph)
         replicated = replicate(np.int32(0), graph).sharding
         sums, evaluated = jax.tree.map(

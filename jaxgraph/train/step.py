@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from flax import nnx
 
@@ -63,6 +64,16 @@ def train_step(
     found = gradients(learner.split(state), sharded, key, learner.task, train=True)
     loss, sums, statistics, grads = found
     return updated(learner, state, sharded, loss, statistics, grads), sums
+
+
+def batch_step(
+    learner: Learner, state: TrainState, batch: ShardedGraph, key: jax.Array
+) -> tuple[TrainState, Sums]:
+    """Makes a step on a mini-batch; none where no seed has a loss, which is then 0 / 0; pure."""
+    new, sums = train_step(learner, state, batch, key)
+    is_empty = (sums.get("loss", 1) == 0) & jnp.isnan(learner.task.metrics(sums)["loss"])
+    new = jax.tree.map(lambda after, before: jnp.where(is_empty, before, after), new, state)
+    return jax.lax.with_sharding_constraint(new, shardings(new, batch)), sums
 
 
 def updated(
