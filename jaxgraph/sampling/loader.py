@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_positive
 from jaxgraph.layout.sample_tables import SampleSizes
@@ -24,7 +25,7 @@ from jaxgraph.sampling.cache import with_cache
 from jaxgraph.sampling.neighbors import Draws
 from jaxgraph.sampling.order import epoch_key, of_devices, shuffled
 from jaxgraph.sampling.sampler import Sampler
-from jaxgraph.sampling.sources import source_of
+from jaxgraph.sampling.sources import Source, source_of
 from jaxgraph.seeds import checked_seed
 from jaxgraph.typed_graph import TypedGraph
 
@@ -65,10 +66,11 @@ class Loader:
       seed: of the order and the draws, from 0 to 2**32 - 1.
       threads: that make batches ahead; None: a core fewer than there are, at most 4.
       cache_bytes: on several devices, bytes of each for a copy of the rows that are most often
-        read; 0: none.
+        read, or text such as "1GB"; 0: none.
 
     Attributes:
       sharded: the sharded graph, for evaluation.
+      fanouts: as given, a list.
       draws: how neighbours are drawn.
       seeds: int64 [seeds], all of an epoch, in the order of their ids.
 
@@ -94,13 +96,15 @@ class Loader:
         weights: Any = None,
         seed: int = 0,
         threads: int | None = None,
-        cache_bytes: int = 0,
+        cache_bytes: int | str = 0,
     ) -> None:
         check_positive("batch_size", batch_size)
         if threads is not None:
             check_positive("threads", threads)
+        cache_bytes = bytes_of("cache_bytes", cache_bytes) if cache_bytes else 0
         source = source_of(graph)
         self.draws = Draws(source.fanouts(fanouts), bool(replace), method)
+        self.fanouts = np.asarray(fanouts).tolist()
         self.seeds = source.seeds(nodes)
         self.batch_size, self.seed = int(batch_size), checked_seed("seed", seed)
         self.threads = threads or min(4, max((os.cpu_count() or 1) - 1, 1))
@@ -108,6 +112,7 @@ class Loader:
         self.weights = [each.weights for each in neighbors]
         self.sharded = placed_on_one(graph) if sharded is None else source.checked(sharded)
         homes = {name: _homes(self.sharded, name) for name in source.sets}
+        _check_edges(self.sharded, source, homes)
         per_device = -(-min(self.batch_size, len(self.seeds)) // self.sharded.num_parts)
         self._maker = Maker(
             self.sharded,
@@ -131,7 +136,7 @@ class Loader:
     def __repr__(self) -> str:
         return (
             f"Loader({len(self)} batches of {self.batch_size} of {len(self.seeds)} seeds, "
-            f"fanouts={list(self.draws.fanouts)})"
+            f"fanouts={self.fanouts})"
         )
 
     def batches(self, epoch: int) -> Iterator[ShardedGraph]:
@@ -164,6 +169,11 @@ class Loader:
 
         for found in in_order(make, tasks, self.threads, is_idle, idle):
             yield found if alone else self._placed(found)
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether devices hold copies of rows of others."""
+        return bool(self._maker.cache)
 
     def abstract_batch(self) -> ShardedGraph:
         """A batch of the usual sizes, as shapes."""
@@ -228,3 +238,16 @@ def _homes(sharded: ShardedGraph, name: str) -> Homes:
     found = np.empty((2, len(owner)), np.int32)
     found[:, ids[owner, row]] = owner, row
     return Homes(found[0], found[1], ids.shape[1])
+
+
+def _check_edges(sharded: ShardedGraph, source: Source, homes: Mapping[str, Homes]) -> None:
+    """Refuses a sharded graph of the same nodes with other edges: degrees tell most apart."""
+    for (name, _, receiver), edges in zip(source.ends, source.edges, strict=True):
+        (found,) = on_host(sharded.shards.edge_arrays[name].at_receivers.in_degree)
+        home = homes[receiver]
+        degrees = np.bincount(edges.receivers, minlength=len(home.owner))
+        if not np.array_equal(found[home.owner, home.row], degrees):
+            raise ValueError(
+                "sharded has other edges than the graph: some nodes have other degrees; shard the "
+                "graph that is given, after all transforms"
+            )

@@ -15,6 +15,7 @@ from jaxgraph.layout.schema import EDGE_DATA, REPETITION
 from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.shard import EDGES, NODES
+from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.sampling.neighbors import Neighbors, neighbors_of
 from jaxgraph.typed_graph import EdgeSet, TypedGraph
 
@@ -93,6 +94,11 @@ class Source:
         """The edges by receiver, with the weights by which they are drawn."""
         names = [name for name, *_ in self.ends]
         by_name = weights if self.is_typed and weights is not None else {names[0]: weights}
+        if not isinstance(by_name, Mapping) or not by_name.keys() <= set(names):
+            raise ValueError(
+                f"weights is {kind_of(weights)}; of a TypedGraph expected a dict of arrays by the "
+                f"names of relations, which are {', '.join(map(repr, names))}"
+            )
         found = []
         for (name, _, receiver), edges in zip(self.ends, self.edges, strict=True):
             given = by_name.get(name)
@@ -129,11 +135,13 @@ class Source:
                 "graph, partition, mesh)"
             )
         manifest: Any = sharded.shards.manifest
-        is_typed = isinstance(manifest, TypedManifest) and manifest.flow is None
         wrong = {
             "is in mode 'stream', and devices fetch rows from each other": sharded.is_streamed,
             "is in mode 'p3', whose devices hold columns": sharded.shards.columns is not None,
             "has message_flow, which is for the whole graph": manifest.flow is not None,
+            "has sparse features, and a batch takes dense rows of some nodes": any(
+                isinstance(table.nodes, SparseFeatures) for table in sharded.shards.tables.values()
+            ),
         }
         for what, is_wrong in wrong.items():
             if is_wrong:
@@ -141,12 +149,17 @@ class Source:
                     f"sharded {what}; shard the graph in mode 'sar' or 'domain', without "
                     "message_flow"
                 )
-        if is_typed != self.is_typed or any(
+        shards = sharded.shards
+        known = {*self.sets, *(name for name, *_ in self.ends)} <= {
+            *shards.tables,
+            *shards.edge_arrays,
+        }
+        if not known or any(
             sharded.nodes_of(name) != nodes.num_nodes for name, nodes in self.sets.items()
         ):
             raise ValueError(
-                f"sharded has {sharded.num_nodes} nodes, and is not the graph that is given, of "
-                f"{sum(x.num_nodes for x in self.sets.values())}; shard that one"
+                f"sharded is {sharded!r}, and not the graph that is given, of "
+                f"{sum(x.num_nodes for x in self.sets.values())} nodes; shard that one"
             )
         return sharded
 

@@ -152,7 +152,7 @@ def fit(
     task = checked_task(task)
     loader, digests = None, {}
     if isinstance(sharded, Loader):
-        check_loader(model, sharded)
+        check_loader(model, sharded, task)
         loader, sharded, aggregate_once = sharded, sharded.sharded, False
         digests = loader_digests(loader)
     begin_watch = None

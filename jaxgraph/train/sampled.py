@@ -11,10 +11,12 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.nn import BatchNorm
+from jaxgraph.parallel.spmd import on_host
 from jaxgraph.sampling import Loader
 from jaxgraph.train.epoch import EpochProgram, Outcome, graph_key, programs_of
 from jaxgraph.train.fit_state import Held, as_shape, replicate
 from jaxgraph.train.identity import definition
+from jaxgraph.train.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,20 +71,40 @@ class SampledEpoch(EpochProgram):
         return compiled
 
 
-def check_loader(model: nnx.Module, loader: Loader) -> None:
-    """Checks that a model can be trained by the batches of a loader."""
-    fanouts, name = loader.draws.fanouts, type(model).__name__
+def check_loader(model: nnx.Module, loader: Loader, task: Task) -> None:
+    """Checks that a model can learn a task by the batches of a loader."""
+    fanouts, name = loader.fanouts, type(model).__name__
     layers = getattr(model, "edge_layers", None)
     if layers == 0:
         raise ValueError(
             f"{name} propagates several times over the same nodes, and a batch has other nodes for "
             "each layer; train it on the whole graph, fit(model, graph, ...)"
         )
+    if layers is not None and loader.sharded.shards.is_typed:
+        raise ValueError(
+            f"{name} is for a graph of one set of nodes and edges, and the loader is of a "
+            "TypedGraph; take layers for several sets, such as jaxgraph.nn.HeteroConv"
+        )
     if layers is not None and layers != len(fanouts):
         raise ValueError(
             f"{name} has {layers} layers that read edges, and the loader {len(fanouts)} fanouts, "
-            f"{list(fanouts)}; give it one for each layer"
+            f"{fanouts}; give it one for each layer"
         )
+    if loader.has_cache and type(task).in_training is not Task.in_training:
+        raise ValueError(
+            f"{type(task).__name__} changes the nodes in every step, and the loader has copies of "
+            "some on each device; make it without cache_bytes"
+        )
+    shards = loader.sharded.shards
+    if shards.train_mask is not None:
+        ids, mask = on_host(shards.node_ids, shards.train_mask)
+        without = np.setdiff1d(loader.seeds, ids[mask])
+        if len(without):
+            raise ValueError(
+                f"{len(without)} of the loader's {len(loader.seeds)} seeds, such as "
+                f"{without[0]}, are no training nodes and have no loss; make it without nodes, or "
+                "with some of numpy.flatnonzero(graph.train_mask)"
+            )
     has_rows = any(
         each.get_metadata().get("rows") == "nodes"
         for each in jax.tree.leaves(nnx.state(model), is_leaf=_is_variable)
@@ -110,7 +132,7 @@ def _is_variable(part: Any) -> bool:
 def loader_digests(loader: Loader) -> dict[str, str]:
     """What a run that is resumed must share of a loader, by name."""
     of_loader: dict[str, Any] = {
-        "fanouts": loader.draws,
+        **dataclasses.asdict(loader.draws),
         "batch_size": loader.batch_size,
         "seed": loader.seed,
         "nodes": loader.seeds,
