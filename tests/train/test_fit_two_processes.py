@@ -20,6 +20,7 @@ from tests.train.two_processes import (
     PROCESSES,
     smooth,
     train,
+    train_on_batches,
     train_streamed,
     train_typed,
 )
@@ -28,10 +29,15 @@ from tests.train.two_processes import (
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The results of each process; both are killed when one fails or hangs."""
-    folder, port = tmp_path_factory.mktemp("processes"), str(free_port())
-    results = [folder / f"{rank}.json" for rank in range(PROCESSES)]
+    folder = tmp_path_factory.mktemp("processes")
     graph, parts = graph_of_sets(), str(folder / "parts")
     write_parts(graph, scattered(graph, PROCESSES * DEVICES_EACH), parts)
+    return run(folder, parts)
+
+
+def run(folder: Path, parts: str) -> list[dict[str, Any]]:
+    """Runs both processes; returns the results of each."""
+    port, results = str(free_port()), [folder / f"{rank}.json" for rank in range(PROCESSES)]
     module = "tests.train.two_processes"
     commands = [
         [sys.executable, "-m", module, str(rank), port, str(result), parts]
@@ -78,6 +84,15 @@ def test_a_graph_of_several_sets_trains_as_on_one_device(found: list[dict[str, A
         assert of_process["typed digests"] == digests
         for name, value in expected.items():
             assert_close(of_process["typed"][name], value, reduction_length=240, name=name)
+
+
+@pytest.mark.slow
+@pytest.mark.law(5)
+def test_training_on_batches_is_that_of_one_process(tmp_path: Path) -> None:
+    expected = train_on_batches(on_devices(small_graph(61), 1))
+    for of_process in run(tmp_path, "batches"):
+        for name, value in expected.items():
+            assert_close(of_process[name], value, reduction_length=61, name=name)
 
 
 DIFFERENT = {

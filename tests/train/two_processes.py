@@ -2,7 +2,7 @@
 
 python -m tests.train.two_processes RANK PORT RESULT PARTS
 
-PARTS is a folder with the parts of a graph of several sets.
+PARTS is a folder with the parts of a graph of several sets, or "batches" to train on these alone.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from typing import Any
 import jax
 import numpy as np
 import optax
+from flax import nnx
 
 from jaxgraph.layout.shard_tables import PartSource, tabulate
-from jaxgraph.nn import SAGEConv
+from jaxgraph.nn import GraphSAGE, SAGEConv
 from jaxgraph.parallel import make_mesh, open_parts, place
+from jaxgraph.sampling import Loader
 from jaxgraph.train import NodeClassification, correct_and_smooth, evaluate, fit, predict
 from jaxgraph.train.graph_digest import of_graphs
 from tests.law.test_typed import OfSets
-from tests.train.small_model import CLASSES, SmallNet, TableNet, random_partition, small_graph
+from tests.train.small_model import (
+    CLASSES,
+    FEATURES,
+    SmallNet,
+    TableNet,
+    random_partition,
+    small_graph,
+)
 
 PROCESSES, DEVICES_EACH, EPOCHS, SEED = 2, 2, 6, 3
 
@@ -94,6 +103,18 @@ def train_typed(sharded: Any) -> dict[str, Any]:
     }
 
 
+def train_on_batches(sharded: Any) -> dict[str, Any]:
+    """Trains a model on mini-batches, and returns the results."""
+    sizes, found = (FEATURES, 8, CLASSES), {}
+    for cache in (0, 500):
+        model = GraphSAGE(*sizes, num_layers=2, dropout=0.4, norm="layer", rngs=nnx.Rngs(0))
+        loader = Loader(small_graph(61), [3, 2], sharded=sharded, batch_size=6, cache_bytes=cache)
+        history = fit(model, loader, optax.adam(0.02), epochs=3, seed=SEED)
+        found |= {f"loss {cache}": history.loss, f"val_loss {cache}": history.val_loss}
+        found[f"logits {cache}"] = predict(model, sharded).tolist()
+    return found
+
+
 def refused(sharded: Any, rank: int) -> dict[str, str]:
     """What `fit` says where the last process has other arguments; each case differs in one."""
     other = rank == PROCESSES - 1
@@ -124,6 +145,9 @@ def main(rank: int, port: int, result: Path, folder: Path) -> None:
     graph = small_graph(61)
     source = OwnParts(tabulate(graph, random_partition(graph, parts)), rank)
     sharded = place(source, make_mesh(parts, hosts=PROCESSES))
+    if folder.name == "batches":
+        result.write_text(json.dumps(train_on_batches(sharded)))
+        return
     found = train(sharded)
     found["read"] = source.read
     found["refused"] = refused(sharded, rank)
