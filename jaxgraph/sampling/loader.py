@@ -103,6 +103,7 @@ class Loader:
             check_positive("threads", threads)
         cache_bytes = bytes_of("cache_bytes", cache_bytes) if cache_bytes else 0
         source = source_of(graph)
+        _check_method(method, replace, weights)
         self.draws = Draws(source.fanouts(fanouts), bool(replace), method)
         self.fanouts = np.asarray(fanouts).tolist()
         self.seeds = source.seeds(nodes)
@@ -238,6 +239,16 @@ def _homes(sharded: ShardedGraph, name: str) -> Homes:
     found = np.empty((2, len(owner)), np.int32)
     found[:, ids[owner, row]] = owner, row
     return Homes(found[0], found[1], ids.shape[1])
+
+
+def _check_method(method: Any, replace: Any, weights: Any) -> None:
+    if method not in ("neighbors", "labor"):
+        raise ValueError(f"method is {method!r}; expected 'neighbors' or 'labor'")
+    if method == "labor" and (replace or weights is not None):
+        raise ValueError(
+            "method 'labor' draws all neighbours alike, and none twice; leave out replace and "
+            "weights, or take method='neighbors'"
+        )
 
 
 def _check_edges(sharded: ShardedGraph, source: Source, homes: Mapping[str, Homes]) -> None:

@@ -112,10 +112,14 @@ def edges_of(loader: Loader) -> list[list[set[tuple[int, int]]]]:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"method": "labor"}, {"replace": True}, {"cache_bytes": 500}], ids=str
+    "options",
+    [{}, {"method": "labor"}, {"replace": True}, {"cache_bytes": 500}, {"weights": "random"}],
+    ids=str,
 )
 def test_devices_draw_the_edges_of_one(options: dict[str, Any]) -> None:
     how: dict[str, Any] = {"batch_size": 9, "nodes": np.arange(61), **options}
+    if "weights" in options:
+        how["weights"] = np.random.default_rng(0).random(graph().num_edges)
     of_one = edges_of(Loader(graph(), [3, 2], **how))
     of_three = edges_of(Loader(graph(), [3, 2], sharded=on_devices(graph(), 3), **how))
     assert of_one == of_three
@@ -205,13 +209,17 @@ BAD: dict[str, tuple[Any, str]] = {
     "seed": (lambda: loader(seed=-1), "seed: got -1; expected an integer"),
     "method": (
         lambda: loader(method="walk"),
-        "method: got 'walk'; expected 'neighbors' or 'labor'",
+        "method is 'walk'; expected 'neighbors' or 'labor'",
     ),
     "cache_bytes": (
         lambda: loader(cache_bytes=-1),
         "cache_bytes: got -1; expected an amount of memory",
     ),
-    "labor": (lambda: loader(method="labor", replace=True), "'labor' draws without replacement"),
+    "labor": (lambda: loader(method="labor", replace=True), "'labor' draws all .* leave out"),
+    "labor by weights": (
+        lambda: loader(method="labor", weights=np.ones(graph().num_edges)),
+        "'labor' draws all neighbours alike, .*; leave out replace and weights",
+    ),
     "outside": (
         lambda: loader(nodes=[3, 61]),
         "nodes holds 3 to 61; expected nodes of the graph, 0 to 60",
