@@ -14,9 +14,9 @@ from jaxgraph.nn import BatchNorm
 from jaxgraph.parallel.spmd import on_host
 from jaxgraph.sampling import Loader
 from jaxgraph.train.epoch import EpochProgram, Outcome, graph_key, programs_of
-from jaxgraph.train.fit_state import Held, as_shape, replicate
+from jaxgraph.train.fit_state import Held, TrainState, as_shape, replicate
 from jaxgraph.train.identity import definition
-from jaxgraph.train.task import Task
+from jaxgraph.train.task import Sums, Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,15 @@ class SampledEpoch(EpochProgram):
     def run(self, held: Held, epoch: int) -> tuple[Held, Outcome]:
         """See `EpochProgram.run`."""
         (graph,), programs = self.graphs, programs_of(self.learner)
-        (state, kept, key), number = held, replicate(np.int32(epoch), self.graphs[0])
+        state, total, share = self.steps(held, epoch)
+        evaluation = programs.evaluate(state, graph)
+        kept, outcome = programs.choose(state, held.kept, graph, [total], [evaluation])
+        return Held(state, kept, held.key), dataclasses.replace(outcome, waited=share)
+
+    def steps(self, held: Held, epoch: int) -> tuple[TrainState, Sums, float]:
+        """The steps of an epoch, and the share of their time in which devices waited."""
+        (graph,), programs = self.graphs, programs_of(self.learner)
+        state, number = held.state, replicate(np.int32(epoch), graph)
         total, waited, started = None, [], time.perf_counter()
         is_emulated = graph.mesh.devices.flat[0].platform == "cpu" and graph.num_parts > 1
 
@@ -41,18 +49,16 @@ class SampledEpoch(EpochProgram):
 
         batches = self.loader.batches_waited_for(epoch, is_idle, waited)
         for index, batch in enumerate(batches):
-            of_batch = graph_key(key, number, replicate(np.int32(index), graph))
+            of_batch = graph_key(held.key, number, replicate(np.int32(index), graph))
             before = total
             state, sums = programs.batch_step(state, batch, of_batch)
             total = sums if before is None else programs.add(before, sums)
             # One step is in flight, and one waits for it: batches do not pile up on the devices. On
             # emulated devices two steps at once can starve each other's collectives (22 s).
             jax.block_until_ready(total if is_emulated else before)
+        assert total is not None
         jax.block_until_ready(total)
-        share = sum(waited) / (time.perf_counter() - started)
-        evaluation = programs.evaluate(state, graph)
-        kept, outcome = programs.choose(state, kept, graph, [total], [evaluation])
-        return Held(state, kept, key), dataclasses.replace(outcome, waited=share)
+        return state, total, sum(waited) / (time.perf_counter() - started)
 
     def compile(self, held: Held) -> tuple[jax.stages.Compiled, ...]:
         """Compiles the programs of `run`, and runs nothing."""

@@ -1,0 +1,1 @@
+"""Samples beside DGL's; see `benchmarks.sampling.__main__`."""
