@@ -106,9 +106,7 @@ class Session:
             "memory": max(resident.peak_bytes() - loaded, 0) if is_known else None,
         }
 
-    def run(
-        self, repeats: int, rehearse: bool = True, clock: str = "perf_counter"
-    ) -> list[float]:
+    def run(self, repeats: int, rehearse: bool = True, clock: str = "perf_counter") -> list[float]:
         """Seconds of runs, after one that is not counted: caches hold other libraries' data.
 
         They are of a clock of `time`; "process_time" adds up all threads.

@@ -87,7 +87,9 @@ def in_turns(
     return {name: statistics.median(each) for name, each in seconds.items()}
 
 
-def sample(workers: Mapping[str, Worker], data: Data, task: Sampling, rounds: int, cores: int) -> Row:
+def sample(
+    workers: Mapping[str, Worker], data: Data, task: Sampling, rounds: int, cores: int
+) -> Row:
     """Thousands of seeds per second, of CPU on one core and of the clock on several."""
     found = prepared(workers, task)
     clock = "process_time" if cores == 1 else "perf_counter"

@@ -18,7 +18,7 @@ from benchmarks.cpu.worker import Prepared
 from benchmarks.generated import make_model
 from benchmarks.sampling import tasks
 from benchmarks.sampling.tasks import Sampling, Training, seeds_of
-from jaxgraph.layout.sample_tables import COUNTS, layer_prefix
+from jaxgraph.layout.sample_tables import COUNTS, edges_prefix
 from jaxgraph.train.epoch import programs_of
 from jaxgraph.train.fit_state import first_held
 from jaxgraph.train.sampled import SampledEpoch
@@ -113,10 +113,12 @@ def _sizes(samples: Any) -> dict[str, np.ndarray]:
     for sample in samples:
         views = sample.sizes.views(np.asarray(sample.words)[0])
         kinds[sample.sizes] += 1
-        if views[COUNTS][-1] == sample.sizes.rows[-1]:
-            nodes.append(views[COUNTS].copy())
+        if views[COUNTS][-1, 0] == sample.sizes.rows[-1][0]:
+            nodes.append(views[COUNTS][:, 0].copy())
             starts = (
-                views[layer_prefix(layer) + "by_receiver/compressed_starts"]
+                views[
+                    edges_prefix(layer, sample.sizes.ends[0][0]) + "by_receiver/compressed_starts"
+                ]
                 for layer in range(len(sample.sizes.edges))
             )
             edges.append([each.max() for each in starts])
@@ -128,8 +130,8 @@ def _sizes(samples: Any) -> dict[str, np.ndarray]:
         "edges": edges.mean(0),
         "nodes, largest over mean": nodes.max(0) / nodes.mean(0),
         "edges, largest over mean": edges.max(0) / edges.mean(0),
-        "rows over nodes": np.array(usual.rows) / nodes.mean(0),
-        "slots over edges": np.array(usual.edges) / edges.mean(0),
+        "rows over nodes": np.ravel(usual.rows) / nodes.mean(0),
+        "slots over edges": np.ravel(usual.edges) / edges.mean(0),
         "MB": np.array(4e-6 * largest.words),
         "shapes": np.array(len(kinds)),
     }
