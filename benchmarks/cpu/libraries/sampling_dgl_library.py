@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from typing import Any
@@ -113,19 +114,19 @@ class Library:
 
 
 class _SAGE(torch.nn.Module):
-    """SAGEConv with means; batch norm, ReLU and dropout follow all but the last."""
+    """Dropout before every SAGEConv, as in jaxgraph; batch norm and ReLU after all but the last."""
 
     def __init__(self, in_features: int, classes: int) -> None:
         super().__init__()
         widths = [in_features, *[tasks.WIDTH] * (tasks.LAYERS - 1), classes]
-        pairs = zip(widths, widths[1:], strict=False)
-        self.convolutions = torch.nn.ModuleList(dgl_nn.SAGEConv(*pair, "mean") for pair in pairs)
+        self.convolutions = torch.nn.ModuleList(
+            dgl_nn.SAGEConv(*pair, "mean") for pair in itertools.pairwise(widths)
+        )
         self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(width) for width in widths[1:-1])
 
     def forward(self, blocks: Any, x: Any) -> Any:
         for index, (block, convolution) in enumerate(zip(blocks, self.convolutions, strict=True)):
-            x = convolution(block, x)
+            x = convolution(block, functional.dropout(x, tasks.DROPOUT, self.training))
             if index < len(self.norms):
                 x = functional.relu(self.norms[index](x))
-                x = functional.dropout(x, tasks.DROPOUT, self.training)
         return x
