@@ -297,9 +297,10 @@ class Fetch:
 
     def rows(self, own: Pytree, cache: Pytree) -> Pytree:
         """The rows of every array of a table [own rows, ...]."""
-        if cache is None:
-            return jax.tree.map(self._fetched, own)
-        return jax.tree.map(self._fetched, own, cache)
+        leaves, structure = jax.tree.flatten(own)
+        # Of the cache, whose rows are as those of the table; what is said of all its rows may differ.
+        cached = jax.tree.leaves(cache) if cache is not None else [None] * len(leaves)
+        return structure.unflatten(map(self._fetched, leaves, cached))
 
     def _fetched(self, own: jax.Array, cache: jax.Array | None = None) -> jax.Array:
         if self.asked is None:
