@@ -43,6 +43,7 @@ def option(
     return field(default=default, metadata=metadata)
 
 
+of_batches = partial(option, rich_help_panel="Mini-batches")
 of_device = partial(option, rich_help_panel="Devices")
 of_generator = partial(option, rich_help_panel="Generated graphs")
 of_graph = partial(option, rich_help_panel="Graph")

@@ -60,6 +60,8 @@ class _Share(ProgressColumn):
 class EpochBar(_Bar):
     """A live bar of the epochs: loss, validation accuracy and time of the last one.
 
+    Of mini-batches it shows the share of time that devices waited for them.
+
     In a file or a pipe it prints a line after every tenth of the epochs, and after an epoch that
     ends more than half a minute after the last line.
 
@@ -84,7 +86,8 @@ class EpochBar(_Bar):
         done, seconds = record.epoch, second_text(record.seconds)
         accuracy = record.val_accuracy
         of_val = "" if math.isnan(accuracy) else f"val {accuracy:.2%}  "
-        state = f"loss {record.loss:.4f}  {of_val}{seconds}"
+        of_wait = "" if record.waited is None else f"  waited {record.waited:.0%}"
+        state = f"loss {record.loss:.4f}  {of_val}{seconds}{of_wait}"
         self._progress.update(self._task, completed=done, state=state)
         is_late = time.monotonic() - self._since > _SECONDS_BETWEEN_LINES
         is_due = done % max(self._epochs // 10, 1) == 0 or is_late

@@ -26,7 +26,7 @@ _COMMANDS = {
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
-    help="Full-batch training of graph neural networks, sharded over devices.",
+    help="Training of graph neural networks, full batch or in mini-batches, sharded over devices.",
     no_args_is_help=True,
     add_completion=False,
     context_settings=_SETTINGS,

@@ -5,9 +5,11 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.command import (
     Options,
     count,
+    of_batches,
     of_device,
     of_generator,
     of_graph,
@@ -16,6 +18,7 @@ from jaxgraph.cli.command import (
     of_training,
 )
 from jaxgraph.cli.recipes import MODELS
+from jaxgraph.cli.sampling import fanouts_of
 from jaxgraph.layout.manifest import MODES, TOPOLOGIES
 from jaxgraph.partition import orders
 from jaxgraph.partition.registry import costless_methods
@@ -171,6 +174,21 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
     hosts: int | None = of_device(
         "Hosts of the devices; those of the processes if not given.", least=1
     )
+    sample: str | None = of_batches(
+        "Train on samples, instead of on the whole graph in each step: the most neighbours that a "
+        "node reads in each layer, the first layer first, as 15,10,5; -1 is all."
+    )
+    batch_size: int = of_batches(
+        "Training nodes of a step, of all devices together.", 1024, least=1
+    )
+    sample_method: str = of_batches(
+        "Neighbours of each node by itself, or many of them shared",
+        "neighbors",
+        choices=("neighbors", "labor"),
+    )
+    sample_cache: str | None = of_batches(
+        "Memory of each of several devices, as 100MB, for a copy of the rows that are read most."
+    )
     labels_as_inputs: float | None = of_training(
         "Give labels of training nodes to the model: in each epoch this share of them shows its "
         "label, and the others learn theirs; 0.5 is usual.",
@@ -207,9 +225,31 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
             raise ValueError("--dataset, --partition: expected one of them.")
         if self.checkpoint is None:
             self.refuse(["checkpoint_every", "resume"], "need the folder of the run, --checkpoint.")
+        self._check_sample()
         if self.mode == "auto":
             self.refuse(["message_flow"], "not for --mode auto; expected --mode sar or domain.")
         if self.mode == "stream":
             self.refuse(["hosts"], "not for --mode stream.")
         else:
             self.refuse(["devices"], f"for --mode stream only; the mode is {self.mode or 'sar'}.")
+
+    def _check_sample(self) -> None:
+        own = ["batch_size", "sample_method", "sample_cache"]
+        if self.sample is None:
+            self.refuse(own, "for mini-batches; add the fan-outs of layers, as --sample 15,10,5.")
+            return
+        fanouts_of(self.sample)
+        if self.sample_cache is not None:
+            bytes_of("--sample-cache", self.sample_cache)
+        if self.mode not in (None, *MODES):
+            self.refuse(["sample"], f"for --mode sar or domain; the mode is {self.mode}.")
+        if self.model == "appnp":
+            self.refuse(["sample"], "appnp reads one neighbourhood many times; leave it out.")
+        self.refuse(
+            ["message_flow", "memory_limit", "repartition"],
+            "for steps over the whole graph; leave it out, or leave out --sample. A smaller "
+            "--batch-size needs less memory.",
+        )
+        self.refuse(
+            ["partition"], "--sample draws from a whole graph; give --dataset in its place."
+        )

@@ -1,6 +1,7 @@
 """Results of a training run: accuracy, time, memory, traffic, padding."""
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,8 +29,11 @@ def result_summary(history: Any) -> dict[str, Any]:
     }
 
 
-def cost_summary(programs: Sequence[Any], sharded: Any, history: Any) -> dict[str, Any]:
-    """Memory and traffic of one epoch per device (training step and evaluation), and padding."""
+def cost_summary(programs: Sequence[Any], sharded: Any, history: Any, steps: int) -> dict[str, Any]:
+    """Memory and traffic of one epoch per device (training steps and evaluation), and padding.
+
+    Of several programs the first runs `steps` times an epoch.
+    """
     from jaxgraph.analysis import traffic, traffic_by_link
 
     padding = sharded.padding()
@@ -40,16 +44,25 @@ def cost_summary(programs: Sequence[Any], sharded: Any, history: Any) -> dict[st
         found["memory_per_device"], found["memory_on_host"] = {"total": needs.device}, needs.host
         found["traffic"] = {"to the device": needs.sent, "back": needs.returned}
     else:
-        memory = programs[0].memory_analysis()
-        names = {"temporary": "temp", "arguments": "argument", "outputs": "output"}
-        sizes = {name: getattr(memory, f"{of}_size_in_bytes") for name, of in names.items()}
-        sizes["total"] = sum(sizes.values()) - memory.alias_size_in_bytes
-        found["memory_per_device"], found["traffic"] = sizes, dict(traffic(programs[0]))
-        hosts = sharded.shards.exchange.hosts
+        sizes = max(map(_memory_of, programs), key=lambda each: each["total"])
+        sent: Counter[str] = Counter()
+        between, hosts = 0, sharded.shards.exchange.hosts
+        for program, times in zip(programs, (steps, *[1] * len(programs)), strict=False):
+            sent.update({kind: times * count for kind, count in traffic(program).items()})
+            if hosts > 1:
+                by_link = traffic_by_link(program, sharded.mesh.size // hosts)
+                between += times * sum(by_link.between.values())
+        found["memory_per_device"], found["traffic"] = sizes, dict(sent)
         if hosts > 1:
-            by_link = traffic_by_link(programs[0], sharded.mesh.size // hosts)
-            found["bytes_between_hosts"] = sum(by_link.between.values())
+            found["bytes_between_hosts"] = between
     return found | {"bytes_sent_per_epoch": sum(found["traffic"].values())}
+
+
+def _memory_of(program: Any) -> dict[str, int]:
+    memory = program.memory_analysis()
+    names = {"temporary": "temp", "arguments": "argument", "outputs": "output"}
+    sizes = {name: getattr(memory, f"{of}_size_in_bytes") for name, of in names.items()}
+    return sizes | {"total": sum(sizes.values()) - memory.alias_size_in_bytes}
 
 
 def summary_table(result: Mapping[str, Any]) -> Table:
@@ -65,6 +78,8 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         "model": f"{options['model']}, {options['layers']} layers, {options['dtype']}",
         "devices": f"{on}{options['parts']}, {options['mode']}{rest}{prefetch}",
     }
+    if options["sample"] is not None:
+        rows["mini-batches"] = f"of {options['batch_size']:,}, fan-outs {options['sample']}"
     for split, metrics in result["evaluation"].items():
         rows[split] = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     if "correct_and_smooth" in result:
@@ -78,6 +93,9 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     if result.get("resumed"):
         rows["resumed"] = f"after epoch {result['resumed']}"
     rows["median epoch time"] = second_text(result["median_epoch_seconds"])
+    if "waited" in result["history"]:
+        waited = statistics.median(result["history"]["waited"])
+        rows["devices waited"] = f"{waited:.1%} of the time of steps, for mini-batches"
     rows["compile time"] = second_text(result["compile_seconds"])
     for move in result["history"].get("measured", {}).get("moves", ()):
         gains = [second_text(move["predicted_gain"])]

@@ -17,6 +17,7 @@ from jaxgraph.cli.options import SETTLED, ProcessOptions, TrainOptions
 from jaxgraph.cli.process_group import ProcessGroup, joined
 from jaxgraph.cli.recipes import Recipe, build_model, chosen_recipe, optimizer_of, prepared
 from jaxgraph.cli.result_files import write_json, write_predictions
+from jaxgraph.cli.sampling import check_sampled, dense, loader_of
 from jaxgraph.cli.smoothing import check_smoothable, smoothed
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
 from jaxgraph.graph import Graph
@@ -192,10 +193,14 @@ def _read(options: TrainOptions, group: ProcessGroup) -> _Run:
         return _of_types(options, settings, loaded)
     graph = prepared(settings, loaded)
     divided = settings.normalize and graph.nodes is not None
+    if options.sample is not None:
+        graph = dense(graph, says=group.is_first)
     if options.labels_as_inputs is not None:
         graph = with_label_columns(graph)
     facts = facts_of(graph, dataset=options.dataset, normalized=divided)
     _check_trainable(facts)
+    if options.sample is not None:
+        check_sampled(options, settings, facts)
     how: dict[str, Any] = {"method": partitioner, "seed": options.seed, "order": options.order}
     if not finds_parts:
         parts = partition(graph, options.parts or 1, **how)
@@ -226,7 +231,7 @@ def _of_types(options: TrainOptions, settings: Recipe, graph: TypedGraph) -> _Ru
             f"{graph.name} has typed edges, which are trained on with --mode sar or --mode domain, "
             "and without --repartition."
         )
-    options.refuse(["labels_as_inputs"], f"not for {graph.name}, whose edges have types.")
+    options.refuse(["labels_as_inputs", "sample"], f"not for {graph.name}, whose edges have types.")
     facts = facts_of_typed(graph, dataset=options.dataset).of_one()
     if "train" not in facts.splits:
         raise ValueError(f"{facts.name} has no training nodes.")
@@ -338,10 +343,15 @@ def _train(
         jax.config.update("jax_enable_x64", True)
     mesh = mesh_of(options.devices or options.parts or 1, group.count, options.hosts)
     model = build_model(settings, facts, options.seed, options.dtype)
-    sharded = run.place(mesh)
+    source = sharded = run.place(mesh)
+    if options.sample is not None:
+        graph: Any = run.source[0]  # pyright: ignore[reportIndexIssue]
+        source = loader_of(options, graph, sharded)
+    steps = 1 if source is sharded else len(source)
     hosts, log = sharded.shards.exchange.hosts, None
     if options.log is not None:
-        log = train.EpochLog(options.log, per_host=mesh.size // hosts if hosts > 1 else None)
+        per_host = mesh.size // hosts if hosts > 1 else None
+        log = train.EpochLog(options.log, per_host=per_host, steps=steps)
     programs: list[Any] = []
     ended: list[Any] = []
     share = sharded.parts.moved.share_of_epoch if sharded.is_streamed else None
@@ -385,7 +395,7 @@ def _train(
         with bar, ExitStack() as trace:
             history = train.fit(
                 model,
-                sharded,
+                source,
                 optimizer_of(settings),
                 epochs=settings.epochs,
                 task=_task_of(options),
@@ -426,6 +436,6 @@ def _train(
         "resumed": history.resumed,
         **result_summary(history),
         **smoothing,
-        **cost_summary(programs, sharded, history),
+        **cost_summary(programs, sharded, history, steps),
     }
     return result, writes

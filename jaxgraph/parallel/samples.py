@@ -298,7 +298,7 @@ class Fetch:
     def rows(self, own: Pytree, cache: Pytree) -> Pytree:
         """The rows of every array of a table [own rows, ...]."""
         leaves, structure = jax.tree.flatten(own)
-        # Of the cache, whose rows are as those of the table; what is said of all its rows may differ.
+        # The cache may have another `has_padding` than the table, so that they are no equal trees.
         cached = jax.tree.leaves(cache) if cache is not None else [None] * len(leaves)
         return structure.unflatten(map(self._fetched, leaves, cached))
 

@@ -30,6 +30,7 @@ class EpochLog:
 
     - `slowest_part`: the number of the part whose layers take longest and their `seconds`; null
       unless `fit` measures, until every part has been measured.
+    - `waited`: as `EpochRecord` has it, the share of time in which devices waited for mini-batches.
     - `memory`: bytes of `program`, those that the epoch takes of each device, of `resident`, those
       that this process takes of its host, and of `device_peak`, the most that its first device has
       held, as far as they are known.
@@ -42,14 +43,18 @@ class EpochLog:
       path: the file. The first process of a run writes it; where the name contains "{process}",
         every process writes a file of its own.
       per_host: devices of a host, for `between_hosts`; None: there is one host.
+      steps: batches of an epoch, `len(loader)` of a `jaxgraph.sampling.Loader`.
 
     Raises:
       ValueError: the file exists and is no log, or there is no such folder.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, per_host: int | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, per_host: int | None = None, steps: int = 1
+    ) -> None:
         check_log("path", Path(path))
         self._path, self._per_host = os.fspath(path), per_host
+        self._steps = steps
         self._program: int | None = None
         self._sent: dict[str, int] | None = None
         self._is_writable = True
@@ -63,7 +68,9 @@ class EpochLog:
         """
         self._program = max(_bytes_taken(program) for program in programs)
         with suppress(ValueError):  # A program may send in a way that is not counted.
-            self._sent = _bytes_sent(programs, self._per_host)
+            sent = [_bytes_sent(program, self._per_host) for program in programs]
+            sent[0] = {name: self._steps * count for name, count in sent[0].items()}
+            self._sent = {name: sum(each[name] for each in sent) for name in sent[0]}
 
     def __call__(self, record: EpochRecord) -> None:
         """Appends the line of an epoch.
@@ -83,6 +90,7 @@ class EpochLog:
             "is_best": record.is_best,
             "metrics": {split: dict(values) for split, values in record.metrics.items()},
             "slowest_part": slowest and {"part": slowest.part, "seconds": slowest.seconds},
+            "waited": record.waited,
             "memory": {
                 "program": self._program,
                 "resident": _resident_bytes(),
@@ -107,13 +115,11 @@ def _bytes_taken(program: jax.stages.Compiled) -> int:
     return held + found.temp_size_in_bytes
 
 
-def _bytes_sent(programs: Sequence[jax.stages.Compiled], per_host: int | None) -> dict[str, int]:
+def _bytes_sent(program: jax.stages.Compiled, per_host: int | None) -> dict[str, int]:
     if per_host is None:
-        total = sum(sum(traffic(program).values()) for program in programs)
-        return {"total": total, "between_hosts": 0}
-    sent = [traffic_by_link(program, per_host) for program in programs]
-    between = sum(sum(each.between.values()) for each in sent)
-    return {"total": sum(each.total for each in sent), "between_hosts": between}
+        return {"total": sum(traffic(program).values()), "between_hosts": 0}
+    sent = traffic_by_link(program, per_host)
+    return {"total": sent.total, "between_hosts": sum(sent.between.values())}
 
 
 def _resident_bytes() -> int | None:

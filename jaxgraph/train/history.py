@@ -225,6 +225,9 @@ class History:
         }
         if not any("accuracy" in of_split for r in self.records for of_split in r.metrics.values()):
             del contents["val_accuracy"]
+        waited = [record.waited for record in self.records]
+        if any(share is not None for share in waited):
+            contents["waited"] = waited
         if self.needs is not None:
             contents["needs"] = dataclasses.asdict(self.needs)
         if self.measured is not None:

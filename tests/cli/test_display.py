@@ -12,6 +12,7 @@ class Record:
     loss: float
     val_accuracy: float
     seconds: float
+    waited: float | None = None
 
 
 def shown(renderable: object) -> str:
@@ -46,6 +47,14 @@ def test_a_file_gets_a_line_at_every_tenth_of_the_epochs():
 def test_the_bar_shows_the_last_epoch():
     (*_, last) = (line for line in epochs_shown(2, 3, terminal=True) if "2/3" in line)
     assert "2/3" in last and "loss 0.4000" in last and "val 75.00%" in last and "12.5 ms" in last
+
+
+def test_mini_batches_show_the_share_of_time_that_devices_waited():
+    file = io.StringIO()
+    with EpochBar(3, Console(file=file, width=120)) as bar:
+        bar.update(Record(1, 0.5, 0.5, 0.1, waited=0.034))
+        bar.update(Record(2, 0.5, 0.5, 0.1, waited=0.25))
+    assert "100.0 ms  waited 3%" in file.getvalue()
 
 
 def test_a_long_epoch_shows_how_much_of_it_is_done():

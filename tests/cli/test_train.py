@@ -17,6 +17,7 @@ from jaxgraph.cli.display import EpochBar
 from jaxgraph.cli.main import app
 from jaxgraph.parallel import write_parts
 from jaxgraph.partition import partition
+from jaxgraph.run_log import read_log
 from jaxgraph.train.history import Measured, Move
 from jaxgraph.transforms import with_label_columns
 from tests.cli import command
@@ -56,6 +57,41 @@ def test_message_flow_changes_no_number(tmp_path: Path):
     ]
     for name in ("loss", "val_loss"):
         assert np.allclose(found[0][name], found[1][name], rtol=1e-4)
+
+
+def test_samples_of_all_neighbours_in_one_batch_are_the_whole_graph(tmp_path: Path):
+    written = [
+        run("--layers", "2", "--epochs", "3", "--parts", "2", *more, out=tmp_path / "run.json")
+        for more in ((), ("--sample", "-1,-1", "--sample-cache", "1kB"))
+    ]
+    whole, sampled = (each["history"] for each in written)
+    for name in ("loss", "val_loss"):
+        np.testing.assert_allclose(sampled[name], whole[name], rtol=1e-4)
+    assert "waited" not in whole and len(sampled["waited"]) == 3
+    assert all(0 <= share <= 1 for share in sampled["waited"])
+
+
+@pytest.mark.slow
+def test_the_costs_of_an_epoch_are_those_of_all_its_batches(tmp_path: Path):
+    log, labor = tmp_path / "run.jsonl", ("--sample", "4", "--sample-method", "labor")
+    few = ("--parts", "2", "--epochs", "2", *labor, "--log", str(log))
+    sizes = (120, 12)
+    sent = []
+    for size in sizes:
+        written = run(*few, "--batch-size", str(size), out=tmp_path / "run.json")
+        assert written["options"]["batch_size"] == size
+        assert read_log(log)[-1]["bytes_sent"]["total"] == written["bytes_sent_per_epoch"]
+        assert read_log(log)[-1]["waited"] == written["history"]["waited"][-1]
+        sent.append(written["traffic"]["all-to-all"])
+        log.unlink()
+    assert sent[1] > 2 * sent[0]
+
+
+@pytest.mark.slow
+def test_samples_have_dense_features(tmp_path: Path, data_dir: Path):
+    cora = ("train", "--dataset", "cora", "--data-dir", str(data_dir), "--epochs", "4")
+    found = command.written(tmp_path / "run.json", *cora, "--sample", "10,10", "--batch-size", "50")
+    assert found["evaluation"]["test"]["accuracy"] > 0.6
 
 
 def test_the_file_holds_options_history_and_costs(written: dict):
