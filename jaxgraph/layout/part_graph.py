@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.manifest import Arrays
 from jaxgraph.layout.schema import EDGE_DATA, EDGE_PREFIX
 from jaxgraph.layout.shard_tables import PartSource
 
@@ -37,7 +37,7 @@ def graph_of_parts(source: PartSource) -> Graph:
     return Graph(num_nodes=len(ids), **joined, edge_data=data)
 
 
-def _edges(part: Arrays) -> Arrays:
+def _edges(part: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """The ends of the edges that end in a part, by id, and their data."""
     rows = "incoming/by_receiver/"
     starts, groups = (part[rows + name] for name in ("compressed_starts", "compressed_ptr"))

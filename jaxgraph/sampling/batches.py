@@ -188,7 +188,7 @@ class Maker:
 
     def placed(self, drawings: Sequence[Drawing], sizes: SampleSizes) -> ShardedGraph:
         """The graph with the samples of this process on its devices."""
-        words = empty_words(len(drawings), sizes)
+        words = list(empty_words(len(drawings), sizes))
         written = [self._written(*each, sizes) for each in zip(drawings, words, strict=True)]
         # Leaves are the rows of each device.
         data = jax.tree.map(lambda *rows: self.on_devices(rows), *written)

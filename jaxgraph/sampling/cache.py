@@ -54,5 +54,5 @@ def with_cache(maker: Maker, reads: Mapping[str, np.ndarray], num_bytes: int) ->
         cached = np.full(len(known.owner), -1, np.int32)
         cached[ids] = np.arange(len(ids))
         homes[name] = dataclasses.replace(known, cached=cached, cache_rows=len(ids))
-    cache = cache_of(maker.sharded, maker.on_devices(words), sizes, maker.ends)
+    cache = cache_of(maker.sharded, maker.on_devices(list(words)), sizes, maker.ends)
     return dataclasses.replace(maker, homes=homes, cache=cache)

@@ -226,9 +226,9 @@ def placed_on_one(graph: Any) -> ShardedGraph:
     """The graph on JAX's default device."""
     if isinstance(graph, Graph):
         return sharded_on_one(graph)
-    place_it = shard if isinstance(graph, TypedGraph) else place
-    options = (None,) if isinstance(graph, TypedGraph) else ()
-    return place_it(graph, *options, make_mesh(1))
+    if isinstance(graph, TypedGraph):
+        return shard(graph, None, make_mesh(1))
+    return place(graph, make_mesh(1))
 
 
 def _homes(sharded: ShardedGraph, name: str) -> Homes:

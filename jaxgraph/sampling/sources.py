@@ -196,7 +196,7 @@ def repetitions(senders: np.ndarray, receivers: np.ndarray) -> np.ndarray | None
         return None
     starts = np.flatnonzero(first)
     found = np.empty(len(order), np.int32)
-    found[order] = np.arange(len(order)) - np.repeat(starts, np.diff([*starts, len(order)]))
+    found[order] = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
     return found
 
 

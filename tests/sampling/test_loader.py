@@ -105,7 +105,8 @@ def edges_of(loader: Loader) -> list[list[set[tuple[int, int]]]]:
             for layer, edges in enumerate(layers):
                 side = f"{layer}/edges/by_receiver"
                 count = views[f"{side}/compressed_starts"][views[f"{side}/compressed_ptr"][1]]
-                receivers = ids[views[f"{layer}/edges/receivers"][:count]]
+                lengths = np.diff(views[f"{side}/compressed_starts"])
+                receivers = ids[np.repeat(views[f"{side}/compressed_rows"], lengths)]
                 edges |= set(zip(ids[views[f"{side}/neighbors"][:count]], receivers, strict=True))
         found.append(layers)
     return found

@@ -128,7 +128,8 @@ def test_several_sets_are_those_of_numpy() -> None:
     drawn, other = (sampler.draw(seeds, 5) for sampler in samplers)
     assert drawn == other
     for number in range(2):
-        np.testing.assert_array_equal(*(ids_of(each, drawn, number) for each in samplers))
+        found, expected = (ids_of(each, drawn, number) for each in samplers)
+        np.testing.assert_array_equal(found, expected)
     for layer, edges in enumerate(drawn.edges):
         for number, count in enumerate(edges):
             sizes = sizes_of(drawn, layer, (1, 2, 3), number, ends[number])

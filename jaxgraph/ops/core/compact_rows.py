@@ -59,7 +59,9 @@ def with_compact_rows(
         run_ptr=jnp.stack([jnp.zeros_like(count), count + ends[-1]]).astype(jnp.int32),
         heavy_rows=jnp.sum(runs > 0, dtype=jnp.int32)[None],
         position=position.at[listed].set(jnp.arange(len(rows), dtype=jnp.int32), mode="drop"),
-        **{name: tables[name] for name in tables if name.startswith("compressed")},
+        compressed_ptr=tables["compressed_ptr"],
+        compressed_rows=tables["compressed_rows"],
+        compressed_starts=tables["compressed_starts"],
     )
 
 
