@@ -93,7 +93,7 @@ def test_the_costs_of_an_epoch_are_those_of_all_its_batches(tmp_path: Path):
 
 @pytest.mark.slow
 def test_samples_have_dense_features(tmp_path: Path, data_dir: Path):
-    cora = ("train", "--dataset", "cora", "--data-dir", str(data_dir), "--epochs", "4")
+    cora = ("train", "--dataset", "cora", "--data-dir", str(data_dir), "--epochs", "20")
     found = command.written(tmp_path / "run.json", *cora, "--sample", "10,10", "--batch-size", "50")
     assert found["evaluation"]["test"]["accuracy"] > 0.6
 
