@@ -12,7 +12,15 @@ from jaxgraph.cli.options import TrainOptions
 from jaxgraph.cli.partition import PartitionOptions
 from jaxgraph.nn.layer import NORMS
 
-UNLIMITED = ("coordinator", "dataset", "memory_limit", "process_memory", "option", "weight_column")
+UNLIMITED = (
+    "coordinator",
+    "dataset",
+    "memory_limit",
+    "process_memory",
+    "option",
+    "weight_column",
+    "sample",
+)
 """Options checked by the registry of data sets, or by a reader of files, bytes or addresses."""
 
 
