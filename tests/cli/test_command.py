@@ -20,6 +20,7 @@ UNLIMITED = (
     "option",
     "weight_column",
     "sample",
+    "sample_cache",
 )
 """Options checked by the registry of data sets, or by a reader of files, bytes or addresses."""
 
