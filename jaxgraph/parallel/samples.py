@@ -298,14 +298,17 @@ class Fetch:
     def rows(self, own: Pytree, cache: Pytree) -> Pytree:
         """The rows of every array of a table [own rows, ...]."""
         leaves, structure = jax.tree.flatten(own)
+        if self.asked is None:
+            rows = [chosen_rows(leaf, self.places, self.implementation) for leaf in leaves]
+            return structure.unflatten(rows)
+        wanted = lax.all_to_all(self.asked, self.axis, split_axis=0, concat_axis=0)
         # The cache may have another `has_padding` than the table, so that they are no equal trees.
         cached = jax.tree.leaves(cache) if cache is not None else [None] * len(leaves)
-        return structure.unflatten(map(self._fetched, leaves, cached))
+        each = zip(leaves, cached, strict=True)
+        return structure.unflatten([self._fetched(*sources, wanted) for sources in each])
 
-    def _fetched(self, own: jax.Array, cache: jax.Array | None = None) -> jax.Array:
-        if self.asked is None:
-            return chosen_rows(own, self.places, self.implementation)
-        wanted = lax.all_to_all(self.asked, self.axis, split_axis=0, concat_axis=0)
+    def _fetched(self, own: jax.Array, cache: jax.Array | None, wanted: jax.Array) -> jax.Array:
+        """The rows of an array; `wanted` int32 [devices, asked] are those to send each device."""
         answers = chosen_rows(own, wanted.reshape(-1), self.implementation)
         answers = answers.reshape(*wanted.shape, *own.shape[1:])
         arrived = lax.all_to_all(answers, self.axis, split_axis=0, concat_axis=0)

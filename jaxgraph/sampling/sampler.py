@@ -112,7 +112,9 @@ def _edge_set(neighbors: Neighbors, draws: Draws, ends: tuple[int, int]) -> _Edg
     else:
         method = "weighted_repeated" if draws.replace else "weighted"
         by_sum = neighbors.cumulative if draws.replace else None
-    arrays = (neighbors.pointers, neighbors.senders, neighbors.edges, weights, by_sum)
+    # Numbers of 64 bits are asked for by none: see `jaxgraph.sampling.sources.Source.edge_data`.
+    edges = neighbors.edges if neighbors.edges.dtype == np.int32 else None
+    arrays = (neighbors.pointers, neighbors.senders, edges, weights, by_sum)
     addresses = [None if array is None else _address(array) for array in arrays]
     return _EdgeSet(len(neighbors.pointers) - 1, *addresses, *ends, _METHODS.index(method))
 

@@ -117,7 +117,13 @@ class Source:
             repetition = repetitions(edges.senders, edges.receivers)
             if repetition is not None:
                 data[REPETITION] = repetition
-            found.append({**data, **edges.edge_data})
+            data |= edges.edge_data
+            if data and len(edges.senders) >= 2**31:
+                raise ValueError(
+                    f"the graph has {len(edges.senders):,} edges with data ({', '.join(data)}), and "
+                    "batches number fewer than 2**31; leave the data out"
+                )
+            found.append(data)
         return tuple(found)
 
     def reads(self) -> dict[str, np.ndarray]:
