@@ -87,7 +87,7 @@ class BuildKernels(build_ext):
         for old in (target, RECORD["record_path"](target)):
             old.unlink(missing_ok=True)
         folder = header_folder()
-        jobs = [(name, name, ["-isystem", folder, "-ffp-contract=off"]) for name in PLAIN_SOURCES]
+        jobs = [(name, name, ["-isystem", folder]) for name in PLAIN_SOURCES]
         jobs += [
             (LEVEL_SOURCE, level, [*flags, f"-DJAXGRAPH_LEVEL={level}"])
             for level, flags in levels().items()

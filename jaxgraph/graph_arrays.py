@@ -197,6 +197,26 @@ def checked_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
     return _read_only(array, np.int32 if num_nodes <= np.iinfo(np.int32).max else np.int64)
 
 
+def checked_choice(name: str, value: Any, num_nodes: int) -> np.ndarray:
+    """Returns ids of some nodes, each once, as given."""
+    ids = np.asarray(value)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size == 0:
+        raise ValueError(
+            f"{name}: got {ids.dtype} {list(ids.shape)}; expected at least one integer id, "
+            "[num_kept]. np.flatnonzero makes ids from a mask."
+        )
+    if ids.min() < 0 or ids.max() >= num_nodes:
+        raise ValueError(
+            f"{name}: values run from {ids.min()} to {ids.max()}; expected ids from 0 to "
+            f"{num_nodes - 1}."
+        )
+    is_chosen = np.zeros(num_nodes, bool)
+    is_chosen[ids] = True
+    if np.count_nonzero(is_chosen) != ids.size:
+        raise ValueError(f"{name}: some ids are repeated; expected distinct ids, as of np.unique.")
+    return ids
+
+
 def checked_floats(name: str, value: Any, shape: tuple[int | None, ...]) -> np.ndarray | None:
     """Returns finite numbers as float32; None in the expected shape allows any size."""
     if value is None:

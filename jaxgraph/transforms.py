@@ -13,7 +13,7 @@ from scipy.sparse import csgraph
 
 from jaxgraph import graph_facts
 from jaxgraph.graph import Graph
-from jaxgraph.graph_arrays import NODE_FIELDS
+from jaxgraph.graph_arrays import NODE_FIELDS, checked_choice
 from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.label_columns import with_label_columns
 from jaxgraph.other_names import refuse_names
@@ -360,21 +360,9 @@ def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
         ValueError: ``node_ids`` is empty, or an id is out of range or repeated.
     """
     check_graph(graph, "subgraph(graph, node_ids)")
-    ids = np.asarray(node_ids)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size == 0:
-        raise ValueError(
-            f"node_ids: got {ids.dtype} {list(ids.shape)}; expected at least one integer id, "
-            "[num_kept]. np.flatnonzero makes ids from a mask."
-        )
-    if ids.min() < 0 or ids.max() >= graph.num_nodes:
-        raise ValueError(
-            f"node_ids: values run from {ids.min()} to {ids.max()}; expected ids from 0 to "
-            f"{graph.num_nodes - 1}."
-        )
+    ids = checked_choice("node_ids", node_ids, graph.num_nodes)
     new_ids = np.full(graph.num_nodes, -1, graph.senders.dtype)
     new_ids[ids] = np.arange(ids.size)
-    if np.count_nonzero(new_ids >= 0) != ids.size:
-        raise ValueError("node_ids: some ids are repeated; expected distinct ids, as of np.unique.")
     inside = _select_edges(graph, (new_ids[graph.senders] >= 0) & (new_ids[graph.receivers] >= 0))
     changes = {
         name: value[ids]

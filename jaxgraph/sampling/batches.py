@@ -55,7 +55,7 @@ class Homes:
         if devices == 1:
             none = np.zeros(0, np.int64)
             # Ids are nodes: clipping costs less than to refuse others.
-            return Requests(self.row.take(ids, mode="clip"), none, none, none)
+            return Requests(ids, self.row.take(ids, mode="clip"), none, none, none)
         owner, places = self.owner[ids], self.row[ids].astype(np.int64)
         remote = owner != device
         if self.cached is not None:
@@ -66,7 +66,7 @@ class Homes:
         which = np.flatnonzero(remote)
         order = which[np.argsort(owner[which], kind="stable")]
         counts = np.bincount(owner[order], minlength=devices)
-        return Requests(places, order, counts, places[order])
+        return Requests(ids, places, order, counts, places[order])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,20 +74,22 @@ class Requests:
     """The rows of some nodes, as a device reads them.
 
     Attributes:
+      ids: int32 [nodes], the nodes.
       places: int64 [nodes], own and cached rows; of others the row on its device.
       order: int [remote], the nodes that other devices hold, by device.
       counts: int [devices], how many of each.
       wanted: int64 [remote], their rows there.
     """
 
+    ids: np.ndarray
     places: np.ndarray
     order: np.ndarray
     counts: np.ndarray
     wanted: np.ndarray
 
-    def write(self, places: np.ndarray, asked: np.ndarray | None, first: int) -> None:
-        """Fills the arrays of a sample; rows of other devices are numbered from `first` on."""
-        found = self.places
+    def write(self, views: Mapping[str, np.ndarray], name: str, first: int) -> None:
+        """Fills a set's arrays of a sample; rows of other devices are numbered from `first` on."""
+        found, asked = self.places, views.get(name + ASKED)
         if asked is not None:
             device = np.repeat(np.arange(len(self.counts)), self.counts)
             before = np.cumsum(self.counts) - self.counts
@@ -95,8 +97,9 @@ class Requests:
             asked[...] = 0
             asked[device, slot] = self.wanted
             found[self.order] = first + device * asked.shape[1] + slot
-        places[: len(found)] = found
-        places[len(found) :] = 0
+        for array, values in ((views[name + NODE_IDS], self.ids), (views[name + PLACES], found)):
+            array[: len(values)] = values
+            array[len(values) :] = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,9 +202,7 @@ class Maker:
         views, sampler = sizes.views(words), drawing.sampler
         views[COUNTS][...] = drawing.drawn.nodes
         for number, (name, homes) in enumerate(self.homes.items()):
-            sampler.node_ids(number, views[name + NODE_IDS])
-            request, asked = drawing.requests[number], views.get(name + ASKED)
-            request.write(views[name + PLACES], asked, homes.rows + homes.cache_rows)
+            drawing.requests[number].write(views, name, homes.rows + homes.cache_rows)
         data = []
         for layer in range(len(sizes.edges)):
             of_layer = []
@@ -255,17 +256,17 @@ def in_order(
     make: Callable[[Any], Any],
     tasks: Sequence[Any],
     threads: int,
-    is_idle: Callable[[], bool] | None = None,
-    idle: list[float] | None = None,
+    is_idle: Callable[[], bool],
+    idle: list[float],
 ) -> Iterator[Any]:
     """The results of tasks in their order, made by threads, a few of them ahead.
 
     The seconds that pass in waiting while `is_idle()` are added to `idle`.
     """
-    pool, left = ThreadPoolExecutor(threads, "samples"), iter(tasks)
+    pool = ThreadPoolExecutor(threads, "samples")
     ahead: deque[Future[Any]] = deque()
     try:
-        for task in left:
+        for task in tasks:
             ahead.append(pool.submit(make, task))
             if len(ahead) <= threads + 1:
                 continue
@@ -276,10 +277,8 @@ def in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _taken(
-    future: Future[Any], is_idle: Callable[[], bool] | None, idle: list[float] | None
-) -> Any:
-    while is_idle is not None and idle is not None and not future.done():
+def _taken(future: Future[Any], is_idle: Callable[[], bool], idle: list[float]) -> Any:
+    while not future.done():
         started, was_idle = time.perf_counter(), is_idle()
         wait([future], _POLL_SECONDS)
         if was_idle:

@@ -9,10 +9,7 @@ import jax
 import numpy as np
 
 from jaxgraph.layout.sample_tables import (
-    ASKED,
     COUNTS,
-    NODE_IDS,
-    PLACES,
     SampleSizes,
     empty_words,
 )
@@ -33,8 +30,13 @@ def with_cache(maker: Maker, reads: Mapping[str, np.ndarray], num_bytes: int) ->
         leaves = jax.tree.leaves(maker.sharded.shards.tables[name])
         row = sum(leaf.nbytes // (leaf.shape[0] * leaf.shape[1]) for leaf in leaves)
         counts[name] = min(num_bytes // len(reads) // row, len(of_set))
-    if maker.devices == 1 or not all(counts.values()):
+    if maker.devices == 1:
         return maker
+    if not all(counts.values()):
+        raise ValueError(
+            f"cache_bytes is {num_bytes}, which holds no row of each of {len(counts)} set(s) of "
+            "nodes; give more, or leave it out"
+        )
     hot = {
         name: np.argsort(-of_set, kind="stable")[: counts[name]].astype(np.int32)
         for name, of_set in reads.items()
@@ -49,8 +51,8 @@ def with_cache(maker: Maker, reads: Mapping[str, np.ndarray], num_bytes: int) ->
         known = maker.homes[name]
         for (device, _), own in zip(local, words, strict=True):
             views, requests = sizes.views(own), known.requests(ids, device, maker.devices)
-            views[name + NODE_IDS][...], views[COUNTS][...] = ids, rows
-            requests.write(views[name + PLACES], views[name + ASKED], known.rows)
+            views[COUNTS][...] = rows
+            requests.write(views, name, known.rows)
         cached = np.full(len(known.owner), -1, np.int32)
         cached[ids] = np.arange(len(ids))
         homes[name] = dataclasses.replace(known, cached=cached, cache_rows=len(ids))

@@ -152,10 +152,10 @@ class Loader:
         Returns:
           The sharded graph with the batch, again and again.
         """
-        return self.batches_waited_for(epoch, None, [])
+        return self.batches_waited_for(epoch, lambda: False, [])
 
     def batches_waited_for(
-        self, epoch: int, is_idle: Callable[[], bool] | None, idle: list[float]
+        self, epoch: int, is_idle: Callable[[], bool], idle: list[float]
     ) -> Iterator[ShardedGraph]:
         """As `batches`; the seconds waited for while `is_idle()` are added to `idle`."""
         key = epoch_key(self.seed, epoch)

@@ -1,4 +1,4 @@
-"""The edges of a graph by receiver, from which neighbors are drawn."""
+"""The edges of a graph by receiver, and how neighbours are drawn from them."""
 
 from __future__ import annotations
 
@@ -46,20 +46,15 @@ class Neighbors:
 
     Attributes:
       pointers: int64 [nodes + 1], where the edges of each node start.
-      senders: int32 [edges], by receiver, stable in the graph's order of edges.
+      senders: int32 [edges], by receiver, then by sender.
       edges: int32 (int64 where needed) [edges], the edge's number in the graph.
-      weights: float32 [edges], by which neighbors are drawn; None: all alike.
+      weights: float32 [edges], by which neighbours are drawn; None: all alike.
     """
 
     pointers: np.ndarray
     senders: np.ndarray
     edges: np.ndarray
     weights: np.ndarray | None = None
-
-    @property
-    def num_nodes(self) -> int:
-        """The number of nodes."""
-        return len(self.pointers) - 1
 
     @functools.cached_property
     def cumulative(self) -> np.ndarray:

@@ -22,8 +22,7 @@ _NAMES = (*SAMPLED, "edges")
 
 class _EdgeSet(ctypes.Structure):
     _fields_ = (
-        ("num_nodes", ctypes.c_int64),
-        *((x, ctypes.c_void_p) for x in ("pointers", "senders", "edges", "weights", "cumulative")),
+        *((x, ctypes.c_void_p) for x in ("pointers", "senders", "edges", "cumulative")),
         *((x, ctypes.c_int64) for x in ("of_senders", "of_receivers", "method")),
     )
 
@@ -104,19 +103,18 @@ class Sampler:
 
 def _edge_set(neighbors: Neighbors, draws: Draws, ends: tuple[int, int]) -> _EdgeSet:
     """A set of edges, as the library takes it."""
-    weights, by_sum = neighbors.weights, None
     if draws.method == "labor":
         method = "labor"
-    elif weights is None:
+    elif neighbors.weights is None:
         method = "repeated" if draws.replace else "distinct"
     else:
         method = "weighted_repeated" if draws.replace else "weighted"
-        by_sum = neighbors.cumulative if draws.replace else None
     # Numbers of 64 bits are asked for by none: see `jaxgraph.sampling.sources.Source.edge_data`.
     edges = neighbors.edges if neighbors.edges.dtype == np.int32 else None
-    arrays = (neighbors.pointers, neighbors.senders, edges, weights, by_sum)
+    sums = None if neighbors.weights is None else neighbors.cumulative
+    arrays = (neighbors.pointers, neighbors.senders, edges, sums)
     addresses = [None if array is None else _address(array) for array in arrays]
-    return _EdgeSet(len(neighbors.pointers) - 1, *addresses, *ends, _METHODS.index(method))
+    return _EdgeSet(*addresses, *ends, _METHODS.index(method))
 
 
 @functools.cache

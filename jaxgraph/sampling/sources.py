@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.graph_arrays import checked_choice, checked_floats
 from jaxgraph.kinds import kind_of
 from jaxgraph.layout.part_graph import graph_of_parts
 from jaxgraph.layout.schema import EDGE_DATA, REPETITION
@@ -72,23 +73,7 @@ class Source:
                     "draw one with jaxgraph.transforms.random_split, or give the loader nodes=..."
                 )
             return np.flatnonzero(of_target.train_mask)
-        found = np.asarray(nodes)
-        if found.ndim != 1 or not len(found) or not np.issubdtype(found.dtype, np.integer):
-            raise ValueError(
-                f"nodes has shape {list(found.shape)} and type {found.dtype}; expected integers "
-                "[seeds]"
-            )
-        if found.min() < 0 or found.max() >= of_target.num_nodes:
-            raise ValueError(
-                f"nodes holds {found.min()} to {found.max()}; expected nodes of the graph, 0 to "
-                f"{of_target.num_nodes - 1}"
-            )
-        unique = np.unique(found)
-        if len(unique) != len(found):
-            raise ValueError(
-                f"nodes holds {len(found) - len(unique)} nodes more than once; expected each once"
-            )
-        return unique
+        return np.sort(checked_choice("nodes", nodes, of_target.num_nodes))
 
     def neighbors(self, weights: Any) -> tuple[Neighbors, ...]:
         """The edges by receiver, with the weights by which they are drawn."""
@@ -120,8 +105,8 @@ class Source:
             data |= edges.edge_data
             if data and len(edges.senders) >= 2**31:
                 raise ValueError(
-                    f"the graph has {len(edges.senders):,} edges with data ({', '.join(data)}), and "
-                    "batches number fewer than 2**31; leave the data out"
+                    f"the graph has {len(edges.senders):,} edges with data ({', '.join(data)}), "
+                    "and batches number fewer than 2**31; leave the data out"
                 )
             found.append(data)
         return tuple(found)
@@ -215,10 +200,10 @@ def _check_features(graph: Graph) -> None:
 
 
 def _checked_weights(weights: Any, num_edges: int) -> np.ndarray:
-    found = np.asarray(weights, np.float32)
-    if found.shape != (num_edges,) or not np.isfinite(found).all() or (found < 0).any():
+    found = checked_floats("weights", weights, (num_edges,))
+    assert found is not None
+    if (found < 0).any():
         raise ValueError(
-            f"weights has shape {list(found.shape)}; expected finite numbers [{num_edges}], 0 or "
-            "more, one for each edge"
+            f"weights: {int((found < 0).sum())} of {num_edges} are negative; expected 0 or more"
         )
     return found

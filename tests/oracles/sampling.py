@@ -1,7 +1,7 @@
 """The sampler in NumPy: the same numbers as those of `jaxgraph/ops/cpu/source/draws.h`.
 
 A draw depends on the key, the layer, the receiver and its own number alone. Every number is made of
-integers, or of sums, products and quotients of float64, so that both have the same bits.
+integers, so that both have the same bits.
 """
 
 from __future__ import annotations
@@ -135,19 +135,40 @@ def _weighted(
     fanout: int,
     row_keys: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws by weight without replacement (see `DrawWeighted`)."""
-    assert neighbors.weights is not None
-    positions, rows = _all(first, degrees)
-    weights = neighbors.weights[positions]
-    positions, rows, weights = (x[weights > 0] for x in (positions, rows, weights))
-    if fanout < 0:
-        return positions, rows
-    bits = _bits(row_keys[rows], positions - first[rows])
-    keys = _exponential((bits.astype(np.float64) + 0.5) / 2**32) / weights
-    order = np.lexsort((positions, keys, rows))
-    starts = np.searchsorted(rows, np.arange(len(first)))
-    taken = np.sort(order[np.arange(len(rows)) - starts[rows] < fanout])
-    return positions[taken], rows[taken]
+    """Draws by weight without replacement, an edge at a time (see `DrawWeighted`)."""
+    sums, tries = neighbors.cumulative.tolist(), 8
+    positions: list[int] = []
+    rows: list[int] = []
+
+    def half(row: int, draw: int) -> int:
+        return int(_bits(row_keys[row : row + 1], np.asarray(draw))[0])
+
+    for row, (begin, degree) in enumerate(zip(first.tolist(), degrees.tolist(), strict=True)):
+        places = range(begin, begin + degree)
+        weights = {at: sums[at + 1] - sums[at] for at in places}
+        taken = [at for at in places if weights[at] and not 0 <= fanout < degree]
+        left = sums[begin + degree] - sums[begin] if 0 <= fanout < degree else 0
+        for draw in range(fanout):
+            if not left:
+                break
+            place, total = begin, sums[begin + degree] - sums[begin]
+            for number in range(draw * (tries + 1), draw * (tries + 1) + tries):
+                below = sums[begin] + (half(row, number) * total >> 32)
+                place = int(np.searchsorted(neighbors.cumulative, below, side="right")) - 1
+                if place not in taken:
+                    break
+            else:
+                before = half(row, draw * (tries + 1) + tries) * left >> 32
+                for place in places:
+                    if place not in taken:
+                        if before < weights[place]:
+                            break
+                        before -= weights[place]
+            taken.append(place)
+            left -= weights[place]
+        positions += taken
+        rows += [row] * len(taken)
+    return np.asarray(positions, np.int64), np.asarray(rows, np.int32)
 
 
 def _together(
@@ -208,18 +229,6 @@ def _all(first: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray
     before = np.cumsum(degrees) - degrees
     rows = np.repeat(np.arange(len(first), dtype=np.int32), degrees)
     return np.arange(len(rows)) + (first - before)[rows], rows
-
-
-def _exponential(x: np.ndarray) -> np.ndarray:
-    """-log(1 - x), with the bits of `Exponential`."""
-    mantissa, exponent = np.frexp(1 - x)
-    is_small = mantissa < 0.70710678118654752
-    mantissa, exponent = np.where(is_small, 2 * mantissa, mantissa), exponent - is_small
-    s = (mantissa - 1) / (mantissa + 1)
-    z, total = s * s, np.zeros_like(s)
-    for odd in range(21, 0, -2):
-        total = total * z + 1 / odd
-    return -(exponent * 0.69314718055994531 + 2 * s * total)
 
 
 def _distinct(

@@ -5,12 +5,8 @@
 #define JAXGRAPH_DRAWS_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
-#include <utility>
-#include <vector>
 
 namespace jaxgraph {
 
@@ -45,12 +41,10 @@ inline uint64_t Below(uint64_t bits, uint64_t n) { return bits * n >> 32; }
 
 // The edges by receiver, see `jaxgraph.sampling.neighbors.Neighbors`.
 struct NeighborsOfNodes {
-  int64_t num_nodes;
   const int64_t* pointers;
   const int32_t* senders;
   const int32_t* edges;       // the number of each edge
-  const float* weights;       // null: all alike
-  const int64_t* cumulative;  // of the weights, where they are drawn with replacement
+  const int64_t* cumulative;  // sums of the weights; null: all alike
 };
 
 // The edges of one receiver, to draw `fanout` of.
@@ -165,103 +159,69 @@ struct DrawTogether {
   }
 };
 
-// -log(1 - x), for odd multiples x of 2^-33 below 1. The operations are those of NumPy's version, and
-// none is contracted: the results have the same bits.
-inline double Exponential(double x) {
-  const double u = 1 - x;
-  uint64_t bits;
-  std::memcpy(&bits, &u, sizeof(bits));
-  int64_t exponent = int64_t(bits >> 52) - 1022;
-  bits = (bits & (~uint64_t{0} >> 12)) | uint64_t{1022} << 52;
-  double mantissa;
-  std::memcpy(&mantissa, &bits, sizeof(bits));
-  const bool is_small = mantissa < 0.70710678118654752;
-  mantissa = is_small ? 2 * mantissa : mantissa;
-  exponent -= is_small;
-  const double s = (mantissa - 1) / (mantissa + 1), z = s * s;
-  double sum = 0;
-  for (int odd = 21; odd > 0; odd -= 2) sum = sum * z + 1.0 / odd;
-  return -(double(exponent) * 0.69314718055994531 + 2 * s * sum);
-}
-
-// By weight without replacement (Efraimidis and Spirakis, 2006): an edge of weight w has the key
-// -log(u) / w, and the smallest keys are taken.
-class DrawWeighted {
+// The weights of the edges of a row, as sums in whole units.
+class Weights {
  public:
-  static int64_t Most(const Row& row) { return std::min(row.degree, row.fanout); }
+  Weights(const NeighborsOfNodes& all, const Row& row)
+      : begin_(all.cumulative + row.first), end_(begin_ + row.degree) {}
 
-  int64_t* operator()(const NeighborsOfNodes& all, uint64_t key, const Row& row, int64_t* to) {
-    constexpr double kNone = std::numeric_limits<double>::infinity();
-    const Bits bits(key, row.id);
-    const float* const weights = all.weights + row.first;
-    // About `bound` times the sum of the weights are below the bound; a higher one is rarely needed.
-    const double fanout = double(row.fanout);
-    double bound = row.degree <= row.fanout
-                       ? kNone
-                       : (fanout + 3 * std::sqrt(fanout) + 3) / Sum(weights, row.degree);
-    double last = Find(weights, bits, row, bound);
-    for (int tries = 0; last > bound; ++tries) {
-      bound = tries < 2 ? 4 * bound : kNone;
-      last = Find(weights, bits, row, bound);
-    }
-    // The first of equal keys is smaller.
-    int64_t equal = row.fanout;
-    for (size_t i = 0; i < count_; ++i) equal -= keys_[i] < last;
-    for (size_t i = 0; i < count_; ++i) {
-      if (keys_[i] > last || (keys_[i] == last && equal-- <= 0)) continue;
-      *to = row.first + places_[i];
-      __builtin_prefetch(all.senders + *to++);
-    }
-    return to;
+  uint64_t Of(int64_t place) const { return begin_[place + 1] - begin_[place]; }
+  uint64_t total() const { return *end_ - *begin_; }
+
+  // A place in proportion to its weight.
+  int64_t Draw(uint64_t half) const {
+    const int64_t sum = *begin_ + int64_t(Part(half, total()));
+    return std::upper_bound(begin_, end_ + 1, sum) - 1 - begin_;
+  }
+
+  // The number below n, of up to 63 bits, that 32 bits stand for.
+  static uint64_t Part(uint64_t half, uint64_t n) {
+    return half * (n >> 32) + (half * uint32_t(n) >> 32);
   }
 
  private:
-  static double Sum(const float* weights, int64_t count) {
-    float sums[4] = {};
-    for (int64_t i = 0; i + 3 < count; i += 4) {
-      for (int64_t j = 0; j < 4; ++j) sums[j] += weights[i + j];
-    }
-    return double(sums[0]) + sums[1] + sums[2] + sums[3];
-  }
+  const int64_t *begin_, *end_;
+};
 
-  // Finds all edges with keys up to the bound, and some others. Returns the largest key to take;
-  // infinity: there are fewer than are to be taken.
-  double Find(const float* weights, const Bits& bits, const Row& row, double bound) {
-    if (places_.size() < size_t(row.degree) + 2) {
-      places_.resize(row.degree + 2);
-      keys_.resize(row.degree + 2);
-      order_.resize(row.degree + 2);
-    }
-    count_ = 0;
-    const auto visit = [&](int64_t i, uint64_t half) {
-      const double x = (double(half) + 0.5) / 4294967296.0;
-      places_[count_] = i;
-      keys_[count_] = x;
-      // -log(1 - x) exceeds x by more than rounding errors.
-      count_ += x < bound * double(weights[i]);
+// By weight without replacement: a draw takes one of the edges that are left, in proportion to its
+// weight. Edges that were taken are drawn again; after some tries those that are left are scanned.
+struct DrawWeighted {
+  static constexpr uint64_t kTries = 8;
+
+  static int64_t Most(const Row& row) { return std::min(row.degree, row.fanout); }
+
+  int64_t* operator()(const NeighborsOfNodes& all, uint64_t key, const Row& row, int64_t* to) {
+    const Weights weights(all, row);
+    const Bits bits(key, row.id);
+    const int64_t* const begin = to;
+    const bool takes_all = row.degree <= row.fanout;
+    const auto is_taken = [&](int64_t place) {
+      return std::find(begin, static_cast<const int64_t*>(to), row.first + place) != to;
     };
-    int64_t i = 0;
-    for (; i + 1 < row.degree; i += 2) {
-      const uint64_t pair = bits.Pair(i / 2);
-      visit(i, uint32_t(pair));
-      visit(i + 1, pair >> 32);
+    const auto take = [&](int64_t place) {
+      *to = row.first + place;
+      __builtin_prefetch(all.senders + *to++);
+      return weights.Of(place);
+    };
+    for (int64_t place = 0; takes_all && place < row.degree; ++place) {
+      if (weights.Of(place) > 0) take(place);
     }
-    if (i < row.degree) visit(i, uint32_t(bits.Pair(i / 2)));
-    for (size_t each = 0; each < count_; ++each) {
-      keys_[each] = Exponential(keys_[each]) / double(weights[places_[each]]);
+    uint64_t left = takes_all ? 0 : weights.total();
+    for (uint64_t draw = 0; left > 0 && draw < uint64_t(row.fanout); ++draw) {
+      const uint64_t first = draw * (kTries + 1);
+      uint64_t tries = 0;
+      int64_t place = weights.Draw(bits(first));
+      while (is_taken(place) && ++tries < kTries) place = weights.Draw(bits(first + tries));
+      if (tries == kTries) {
+        uint64_t before = Weights::Part(bits(first + kTries), left);
+        for (place = 0; is_taken(place) || before >= weights.Of(place); ++place) {
+          if (!is_taken(place)) before -= weights.Of(place);
+        }
+      }
+      left -= take(place);
     }
-    if (count_ < size_t(row.fanout) || row.fanout == 0) {
-      return row.fanout == 0 ? 0 : std::numeric_limits<double>::infinity();
-    }
-    std::copy(keys_.begin(), keys_.begin() + count_, order_.begin());
-    const auto last = order_.begin() + row.fanout - 1;
-    std::nth_element(order_.begin(), last, order_.begin() + count_);
-    return *last;
+    return to;
   }
-
-  size_t count_ = 0;
-  std::vector<int64_t> places_;
-  std::vector<double> keys_, order_;
 };
 
 // By weight with replacement.
@@ -269,17 +229,14 @@ struct DrawWeightedRepeated {
   static int64_t Most(const Row& row) { return row.degree == 0 ? 0 : row.fanout; }
 
   int64_t* operator()(const NeighborsOfNodes& all, uint64_t key, const Row& row, int64_t* to) {
-    const int64_t *const begin = all.cumulative + row.first, *const end = begin + row.degree;
-    const uint64_t total = *end - *begin;
-    if (total == 0) return to;
+    const Weights weights(all, row);
     const Bits bits(key, row.id);
-    for (int64_t i = 0; i < row.fanout; ++i) {
-      const uint64_t half = bits(i);
-      const uint64_t below = half * (total >> 32) + (half * uint32_t(total) >> 32);
-      to[i] = std::upper_bound(begin, end + 1, *begin + int64_t(below)) - 1 - all.cumulative;
+    const int64_t count = weights.total() == 0 ? 0 : row.fanout;
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = row.first + weights.Draw(bits(i));
       __builtin_prefetch(all.senders + to[i]);
     }
-    return to + row.fanout;
+    return to + count;
   }
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include "block_tables.h"
 #include "draws.h"
@@ -234,7 +235,7 @@ class Sampler {
     const uint64_t key = LayerKey(key_, index / edges_.size(), index % edges_.size());
     const bool all = fanouts_[index] < 0;
     const int64_t fanout = all ? std::numeric_limits<int32_t>::max() : fanouts_[index];
-    const Method of_all = set.neighbors.weights == nullptr ? kDistinct : kWeighted;
+    const Method of_all = set.neighbors.cumulative == nullptr ? kDistinct : kWeighted;
     switch (all ? of_all : Method(set.method)) {
       case kDistinct: return body(key, fanout, distinct_);
       case kRepeated: return body(key, fanout, repeated_);
