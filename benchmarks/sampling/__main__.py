@@ -66,7 +66,7 @@ def start(contestants: list[Contestant], data: Data, cores: int, folder: Path) -
 
 
 def prepared(workers: Mapping[str, Worker], task: Sampling | Training) -> dict[str, Any]:
-    """What each library that has the task found."""
+    """The results of the libraries that have the task."""
     found = {}
     for name, worker in workers.items():
         try:

@@ -1,4 +1,4 @@
-"""What every library does with samples.
+"""Tasks on samples, the same for every library.
 
 Imported by workers of every library: it needs NumPy alone.
 """

@@ -55,7 +55,7 @@ class SampleSizes:
     asked: tuple[int, ...]
 
     def holds(self, needed: SampleSizes) -> bool:
-        """Whether a sample that needs other sizes fits."""
+        """True where a sample that needs other sizes fits."""
         return self.joined(needed) == self
 
     def joined(self, other: SampleSizes) -> SampleSizes:
@@ -117,7 +117,7 @@ def empty_words(devices: int, sizes: SampleSizes) -> np.ndarray:
 
 
 def edges_prefix(layer: int, name: str) -> str:
-    """What the names of the arrays of a set of edges in a layer start with."""
+    """The prefix of the names of the arrays of a set of edges in a layer."""
     return f"{layer}/{name}/"
 
 

@@ -95,7 +95,7 @@ def _without_edges(relation: Relation) -> Relation:
 
 @pytree
 class SampledLayer:
-    """What a layer of a sample of several sets of nodes and edges reads; as a shard of them.
+    """The nodes and edges of several sets that a layer of a sample reads, as a shard has them.
 
     Attributes:
       tables, receivers: the nodes of each set whose rows the layer takes, and returns, by name.
@@ -169,7 +169,7 @@ class Sample:
     sizes: SampleSizes = dataclasses.field(metadata={"static": True})
 
     def layers(self, shard: Any) -> tuple[Any, ...]:
-        """What each layer of a model takes, the first layer first; see `Shard.flow`."""
+        """The neighbourhood of each layer, or those of its sets, as `Shard.flow` has them."""
         arrays, sizes = self._arrays(), self.sizes
         homes = {name: self.fetched(home_of(shard, name, sizes.ends), name) for name in sizes.sets}
 

@@ -28,7 +28,7 @@ from jaxgraph.sampling.neighbors import Drawn, Draws, Neighbors
 from jaxgraph.sampling.sampler import Sampler
 
 GROWTH = 1.08
-"""Ratio of the sizes of a sample that a step is compiled for: padding is at most that."""
+"""Ratio of the sizes of a sample that a step is compiled for: padding is about that."""
 _POLL_SECONDS = 0.002
 
 
@@ -104,7 +104,7 @@ class Requests:
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """What was drawn for a device, and waits to be written.
+    """The sample of a device, drawn and not written yet.
 
     Attributes:
       sampler: holds it.

@@ -173,7 +173,7 @@ class Loader:
 
     @property
     def has_cache(self) -> bool:
-        """Whether devices hold copies of rows of others."""
+        """True where devices hold copies of rows of others."""
         return bool(self._maker.cache)
 
     def abstract_batch(self) -> ShardedGraph:

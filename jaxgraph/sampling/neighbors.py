@@ -12,7 +12,7 @@ from jaxgraph.partition.sorting import counting_argsort, index_dtype
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """How neighbours are drawn; by their weights where there are some.
+    """The way in which neighbours are drawn; by their weights where there are some.
 
     Attributes:
       fanouts: the most neighbours of a node in each layer, the first layer first, for each set of

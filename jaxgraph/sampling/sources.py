@@ -1,4 +1,4 @@
-"""What a loader reads of a graph, of a graph of several sets, or of parts on disk."""
+"""A graph as a loader reads it: of one set or of several, in memory or in parts on disk."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Source:
 
 
 def source_of(graph: Any) -> Source:
-    """What a loader reads of a graph or of parts."""
+    """The sets of a graph or of parts, checked."""
     if isinstance(graph, TypedGraph):
         names, target = list(graph.node_sets), graph.target
         if target is None:

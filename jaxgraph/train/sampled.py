@@ -136,7 +136,7 @@ def _is_variable(part: Any) -> bool:
 
 
 def loader_digests(loader: Loader) -> dict[str, str]:
-    """What a run that is resumed must share of a loader, by name."""
+    """The digests of a loader that a resumed run must share, by name."""
     of_loader: dict[str, Any] = {
         **dataclasses.asdict(loader.draws),
         "batch_size": loader.batch_size,

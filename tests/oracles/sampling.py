@@ -22,7 +22,7 @@ _HALF, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 @dataclasses.dataclass(frozen=True)
 class _Layer:
-    """What was drawn: the positions of the edges, and the rows of their ends in the tables."""
+    """Drawn edges: the positions of the edges, and the rows of their ends in the tables."""
 
     positions: np.ndarray
     senders: np.ndarray

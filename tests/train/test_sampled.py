@@ -138,7 +138,7 @@ def resumed(folder: Path, loader: Loader | None = None, **options: Any) -> Histo
 
 
 class KilledError(Exception):
-    """What ends a run."""
+    """An exception that ends a run."""
 
 
 @pytest.mark.law(7)

@@ -10,7 +10,7 @@
 
 namespace jaxgraph {
 
-// An array that grows without initializing what it holds.
+// An array that grows, and does not initialize its entries.
 template <class T>
 class Room {
  public:
