@@ -121,7 +121,7 @@ class Loader:
             self.draws,
             source.ends,
             homes,
-            source.edge_data(),
+            source.edge_data(neighbors),
             source.target,
             per_device,
         )

@@ -71,6 +71,19 @@ class Neighbors:
         units = np.ceil(self.weights / largest.astype(np.float64) * 2**31)
         return np.append(np.int64(0), np.cumsum(units.astype(np.int64)))
 
+    def repetition(self) -> np.ndarray | None:
+        """int32 [edges], the number of each edge among those with equal ends; None: all are 0."""
+        first = np.ones(len(self.senders), bool)
+        first[1:] = self.senders[1:] != self.senders[:-1]
+        first[self.pointers[:-1][np.diff(self.pointers) > 0]] = True
+        if first.all():
+            return None
+        starts = np.flatnonzero(first)
+        counts = np.diff(np.append(starts, len(first)))
+        found = np.empty(len(first), np.int32)
+        found[self.edges] = np.arange(len(first)) - np.repeat(starts, counts)
+        return found
+
 
 def neighbors_of(
     num_nodes: int,

@@ -93,13 +93,13 @@ class Source:
             found.append(neighbors_of(count, edges.senders, edges.receivers, given))
         return tuple(found)
 
-    def edge_data(self) -> tuple[dict[str, np.ndarray], ...]:
+    def edge_data(self, neighbors: Sequence[Neighbors]) -> tuple[dict[str, np.ndarray], ...]:
         """The data of the edges of each set, by name."""
         found = []
-        for edges in self.edges:
+        for edges, ordered in zip(self.edges, neighbors, strict=True):
             given = {name: getattr(edges, name) for name in EDGE_DATA}
             data = {name: x for name, x in given.items() if x is not None}
-            repetition = repetitions(edges.senders, edges.receivers)
+            repetition = ordered.repetition()
             if repetition is not None:
                 data[REPETITION] = repetition
             data |= edges.edge_data
@@ -176,19 +176,6 @@ def source_of(graph: Any) -> Source:
         graph = graph_of_parts(graph)
     _check_features(graph)
     return Source({NODES: graph}, ((EDGES, NODES, NODES),), (graph,), 0, False)
-
-
-def repetitions(senders: np.ndarray, receivers: np.ndarray) -> np.ndarray | None:
-    """int32 [edges], the number of each edge among those with equal ends; None: all are 0."""
-    order = np.lexsort((senders, receivers))
-    first = np.ones(len(order), bool)
-    first[1:] = (np.diff(senders[order]) != 0) | (np.diff(receivers[order]) != 0)
-    if first.all():
-        return None
-    starts = np.flatnonzero(first)
-    found = np.empty(len(order), np.int32)
-    found[order] = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    return found
 
 
 def _check_features(graph: Graph) -> None:

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from jaxgraph import Graph, TypedGraph
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard, spmd
 from jaxgraph.sampling import Loader
-from jaxgraph.sampling.sources import repetitions
+from jaxgraph.sampling.neighbors import neighbors_of
 from jaxgraph.transforms import add_self_loops
 from tests.strategies import SMALL_GRAPHS
 from tests.train.small_model import on_devices, random_partition, small_graph
@@ -143,9 +143,9 @@ def test_small_graphs_have_batches(given: Graph) -> None:
 
 def test_equal_edges_are_numbered() -> None:
     senders, receivers = np.array([[0, 1, 0, 0, 2, 1], [1, 1, 1, 1, 0, 1]], np.int32)
-    found = repetitions(senders, receivers)
+    found = neighbors_of(3, senders, receivers).repetition()
     assert found is not None and found.tolist() == [0, 0, 1, 2, 0, 1]
-    assert repetitions(senders[:2], receivers[:2]) is None
+    assert neighbors_of(3, senders[:2], receivers[:2]).repetition() is None
 
 
 def test_a_batch_is_described_by_its_loader() -> None:
