@@ -15,12 +15,9 @@ from jaxgraph.layers.edge_data import check_edge_features
 from jaxgraph.layers.edge_messages import gine_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Sum
-from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.feature_protocol import Features, at_use, features_of, plain_features
-from jaxgraph.parallel.kept_edges import check_all_edges
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
-from jaxgraph.parallel.schedules.p3 import push_pull
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
@@ -87,28 +84,25 @@ def _of_messages(params: Params, sent: jax.Array) -> tuple[jax.Array, jax.Array 
     return at_use(params["edge_kernel"], sent), None if bias is None else at_use(bias, sent)
 
 
-def _of_columns(params: Params, shard: Any, x: Any) -> jax.Array:
+def _of_columns(params: Params, neighborhood: Neighborhood, x: Any) -> jax.Array:
     """Sums this device's columns of messages: each reads the same column of x alone."""
-    check_all_edges(shard)
-    topology, by = shard.require_columns(), shard.implementation
-    kernel, bias = _of_messages(params, x.values)
+    like = jnp.zeros((), x.dtype)
+    kernel, bias = _of_messages(params, like)
     kernels = {
-        "first_kernel": x.rows_of(at_use(params["first_kernel"], x.values)),
+        "first_kernel": x.rows_of(at_use(params["first_kernel"], like)),
         "edge_kernel": x.rows_of(kernel.T).T,
         "eps": params["eps"],
     }
     if bias is not None:
         kernels["edge_bias"] = x.rows_of(bias)
-    columns = x.in_range() if x.has_padding else None
 
-    def share(given: Any, rows: jax.Array, chunk: ColumnChunk) -> jax.Array:
-        kernels, columns = given
+    def share(kernels: Params, rows: jax.Array, nodes: Any) -> jax.Array:
         messages = kernels["edge_kernel"], kernels.get("edge_bias")
-        inputs = Inputs(messages, rows, (), chunk.edges)
-        total = chunk.propagate(gine_message, Sum(rows.dtype), inputs)
-        mixed = with_own(kernels, chunk.own_rows(rows), total)
-        mixed = mixed if columns is None else jnp.where(columns, mixed, 0)
-        return product(by, mixed, kernels["first_kernel"])
+        total = nodes.propagate(
+            gine_message, Sum(rows.dtype), Inputs(messages, rows, (), nodes.edges)
+        )
+        mixed = with_own(kernels, nodes.own_rows(rows), total)
+        return product(nodes.implementation, mixed, kernels["first_kernel"])
 
-    y = push_pull(topology, share, (kernels, columns), x.values)
-    return perceptron(params, shard, y)
+    y = x.sum_of_shares(neighborhood, share, kernels)
+    return perceptron(params, neighborhood.receivers, y)

@@ -20,8 +20,9 @@ from jaxgraph.layout.manifest import Arrays
 
 COUNTS = "counts"
 """int32 [layers + 1, sets], the nodes of each table."""
-NODE_IDS, PLACES, ASKED = "/node_ids", "/places", "/asked"
-"""Of a set: ids in the whole graph, where the rows of nodes are, rows asked of other devices."""
+NODE_IDS, PLACES, ASKED, COLUMN_ROWS = "/node_ids", "/places", "/asked", "/column_rows"
+"""Of a set: ids in the whole graph, where the rows of nodes are, rows asked of other devices; and
+where the columns are, of features that are split by column."""
 ROW_TABLES = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")
 """Those of an orientation."""
 SAMPLED = (
@@ -45,6 +46,7 @@ class SampleSizes:
       edges: that there is room for in each layer, the first layer first, for each set of edges.
       parts: the devices that hold the nodes' rows.
       asked: rows of each set that a device has room to ask of each other one; 0: all are here.
+      by_column: whether features are split by column: the first layer's senders have no rows.
     """
 
     sets: tuple[str, ...]
@@ -53,6 +55,12 @@ class SampleSizes:
     edges: tuple[tuple[int, ...], ...]
     parts: int
     asked: tuple[int, ...]
+    by_column: bool = False
+
+    @property
+    def fetched(self) -> int:
+        """The first table whose nodes have rows."""
+        return 1 if self.by_column else 0
 
     def holds(self, needed: SampleSizes) -> bool:
         """True where a sample that needs other sizes fits."""
@@ -124,8 +132,13 @@ def edges_prefix(layer: int, name: str) -> str:
 @functools.lru_cache(maxsize=64)
 def _shapes(sizes: SampleSizes) -> dict[str, tuple[int, tuple[int, ...]]]:
     listed: dict[str, tuple[int, ...]] = {COUNTS: (len(sizes.rows), len(sizes.sets))}
-    for name, rows, asked in zip(sizes.sets, sizes.rows[0], sizes.asked, strict=True):
-        listed |= {name + NODE_IDS: (rows,), name + PLACES: (rows,)}
+    fetched = sizes.rows[sizes.fetched]
+    for name, rows, held, asked in zip(
+        sizes.sets, sizes.rows[0], fetched, sizes.asked, strict=True
+    ):
+        listed |= {name + NODE_IDS: (rows,), name + PLACES: (held,)}
+        if sizes.by_column:
+            listed[name + COLUMN_ROWS] = (rows,)
         if asked:
             listed[name + ASKED] = (sizes.parts, asked)
     for layer in range(len(sizes.edges)):

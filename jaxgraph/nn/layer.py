@@ -18,7 +18,7 @@ from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm, RestrictedBatchNorm
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.feature_protocol import Features, plain_features, plain_of
+from jaxgraph.parallel.feature_protocol import Features, features_of, plain_features
 
 NORMS = MappingProxyType(
     {"batch": BatchNorm, "layer": LayerNorm, "restricted-batch": RestrictedBatchNorm}
@@ -80,8 +80,8 @@ class Layer(nnx.Module):
         if self.residual is not None:
             return self.residual(step.receivers, step.own_rows(plain_features(x)))
         # Columns are gathered into rows here alone: they are as narrow as the layer's output.
-        rows = step.own_rows(plain_of(x).gathered(step, "a residual connection"))
-        return step.receivers.mask_rows(rows)
+        own = features_of(step.own_rows(plain_features(x)))
+        return step.receivers.mask_rows(own.gathered(step.receivers, "a residual connection"))
 
 
 def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Array]]:

@@ -67,6 +67,11 @@ class ColumnTopology:
         """Name of the mesh axis over which columns are split."""
         return self.axes[-1]
 
+    @property
+    def chunks(self) -> int:
+        """The number of chunks that the rows are cut into."""
+        return self.schedule.chunks
+
     def first_part(self) -> jax.Array:
         """The first part of this device's row of devices, int32 []."""
         row = lax.axis_index(self.axes[0]) if len(self.axes) > 1 else jnp.int32(0)

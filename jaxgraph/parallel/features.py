@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +27,10 @@ from jaxgraph.parallel.feature_protocol import (
 )
 from jaxgraph.parallel.kept_edges import check_all_edges
 from jaxgraph.parallel.schedules.p3 import push_pull
-from jaxgraph.parallel.shard import Shard
 from pallas_kernels.pytrees import pytree
+
+if TYPE_CHECKING:
+    from jaxgraph.parallel.shard import Shard
 
 
 @pytree
@@ -79,11 +82,14 @@ class FeatureColumns(FeatureKind):
     def rows_of(self, kernel: jax.Array) -> jax.Array:
         """The rows of a kernel [num_features, ...] that belong to the columns, [columns, ...].
 
-        A column of padding gets a row of another device's columns, or zeros.
+        A column of padding gets zeros, so that it adds nothing to a share.
         """
         width = self.columns
         padded = jnp.pad(kernel, ((0, width), *((0, 0),) * (kernel.ndim - 1)))
-        return lax.dynamic_slice_in_dim(padded, self.offset, width, 0)
+        rows = lax.dynamic_slice_in_dim(padded, self.offset, width, 0)
+        if not self.has_padding:
+            return rows
+        return jnp.where(self.in_range().reshape(-1, *(1,) * (kernel.ndim - 1)), rows, 0)
 
     def astype(self, dtype: Any) -> FeatureColumns:
         """The columns in another type."""
@@ -117,6 +123,14 @@ class FeatureColumns(FeatureKind):
             sent = aggregation.send(topology.nodes, sent)
         function = partial(_share, shares.after, aggregation)
         return push_pull(topology, function, (kernels, columns), (own, sent))
+
+    def sum_of_shares(
+        self, nodes: Any, share: Callable[[Pytree, jax.Array, Any], jax.Array], kernels: Pytree
+    ) -> jax.Array:
+        """The sum of all devices' `share(kernels, rows of the senders, neighbourhood)`."""
+        check_all_edges(nodes)
+        kernels = match_variation(kernels, self)
+        return push_pull(nodes.require_columns(), share, kernels, self.values)
 
     def _masked(self, mask: jax.Array) -> Any:
         """The values of real nodes, and no column of padding."""
@@ -168,8 +182,11 @@ class FeatureColumns(FeatureKind):
         """All columns of the own nodes; moves features, which layers on columns do not."""
         self.check_dense(purpose)
         topology = shard.require_columns()
-        own = topology.own_parts(self.values)
-        rows = lax.all_to_all(own, topology.axis, split_axis=0, concat_axis=1, tiled=True)
+        return self.joined(topology.own_parts(self.values), topology.axis)
+
+    def joined(self, values: jax.Array, axis: str) -> jax.Array:
+        """Sends `values` [groups * rows, columns] to their devices; all columns of the own rows."""
+        rows = lax.all_to_all(values, axis, split_axis=0, concat_axis=1, tiled=True)
         fewer, longer = divmod(self.num_features, self.groups)
         counts = fewer + (np.arange(self.groups) < longer)
         kept = np.flatnonzero(np.arange(self.columns) < counts[:, None])

@@ -128,6 +128,11 @@ class NodeTable:
         mask = cut.node_mask & chosen[:rows]
         return dataclasses.replace(cut, nodes=x, node_mask=mask, has_padding=True)
 
+    def without_data(self) -> NodeTable:
+        """The nodes, with ids, a mask and degrees alone."""
+        names = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
+        return dataclasses.replace(self, **dict.fromkeys(names), node_data={})
+
     def own_rows(self, values: Any) -> Any:
         """`values`: senders and receivers are the same nodes."""
         return values

@@ -15,6 +15,7 @@ from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Extremum, Reducer, Softmax
 from jaxgraph.parallel.exchange import Call, Exchange, HaloTable, Units
+from jaxgraph.parallel.feature_protocol import features_of
 from jaxgraph.parallel.kept_edges import has_edge, refuse_dropped_edges, sum_of_kept
 from jaxgraph.parallel.node_table import Degrees, NodeTable
 from pallas_kernels.pytrees import pytree
@@ -219,7 +220,7 @@ class Relation:
                 "receivers are the first senders"
             )
         rows = self.receiver_rows
-        return values if rows == self.sender_rows else values[:rows]
+        return values if rows == self.sender_rows else features_of(values).first_rows(rows)
 
     def sum(self, values: Pytree) -> Pytree:
         """Sums over the receivers of all devices."""

@@ -21,6 +21,7 @@ from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import RowSizes
 from jaxgraph.layout.sample_tables import (
     ASKED,
+    COLUMN_ROWS,
     COUNTS,
     NODE_IDS,
     PLACES,
@@ -37,6 +38,7 @@ from jaxgraph.parallel.exchange import Call, Exchange
 from jaxgraph.parallel.feature_protocol import plain_features
 from jaxgraph.parallel.node_table import Degrees, NodeTable
 from jaxgraph.parallel.relation import EdgeArrays, Relation
+from jaxgraph.parallel.sampled_columns import SampledColumns
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
@@ -148,8 +150,8 @@ def home_of(shard: Any, name: str, ends: Sequence[tuple[str, str, str]]) -> Home
         if sender == name:
             own = arrays.at_senders
             senders[relation] = arrays.at_receivers if own is None else own
-    plain = dataclasses.replace(table, nodes=plain_features(table.nodes))
-    return Home(plain, receivers, senders)
+    x = None if shard.columns is not None else plain_features(table.nodes)
+    return Home(dataclasses.replace(table, nodes=x), receivers, senders)
 
 
 @pytree
@@ -172,12 +174,15 @@ class Sample:
         """The neighbourhood of each layer, or those of its sets, as `Shard.flow` has them."""
         arrays, sizes = self._arrays(), self.sizes
         homes = {name: self.fetched(home_of(shard, name, sizes.ends), name) for name in sizes.sets}
+        # The first layer's senders, whose features may have no rows to fetch.
+        first = {sizes.sets[0]: self._by_column(shard)} if sizes.by_column else homes
 
         def tables(number: int) -> dict[str, NodeTable]:
             found = {}
             for place, (name, rows) in enumerate(zip(sizes.sets, sizes.rows[number], strict=True)):
                 chosen = jnp.arange(rows, dtype=jnp.int32) < arrays[COUNTS][number, place]
-                found[name] = homes[name].table.first_rows(rows, chosen)
+                held = (homes if number else first)[name]
+                found[name] = held.table.first_rows(rows, chosen)
             return found
 
         layers = []
@@ -190,7 +195,7 @@ class Sample:
                     layer,
                     number,
                     arrays,
-                    homes[sender].reading(senders[sender], name, sends=True),
+                    (homes if layer else first)[sender].reading(senders[sender], name, sends=True),
                     homes[receiver].reading(receivers[receiver], name, sends=False),
                     set_number=shard.edge_arrays[name].set_number,
                 )
@@ -212,12 +217,27 @@ class Sample:
         asked = arrays.get(name + ASKED)
         fetch = Fetch(arrays[name + PLACES], asked, table.axis, table.implementation)
         found = fetch.rows(home, self.cache.get(name))
-        ids = arrays[name + NODE_IDS]
+        ids = arrays[name + NODE_IDS][: len(fetch.places)]
         # Rows past the nodes of the sample are those of any node.
-        count = arrays[COUNTS][0, self.sizes.sets.index(name)]
+        count = arrays[COUNTS][self.sizes.fetched, self.sizes.sets.index(name)]
         mask = jnp.arange(len(ids), dtype=jnp.int32) < count
         table = dataclasses.replace(found.table, node_ids=ids, node_mask=mask, has_padding=True)
         return dataclasses.replace(found, table=table)
+
+    def _by_column(self, shard: Any) -> Home:
+        """The nodes of the sample, of which this device has columns of the features."""
+        (name,), arrays = self.sizes.sets, self._arrays()
+        places, everyone = arrays[name + COLUMN_ROWS], shard.columns.nodes
+        degrees = jax.tree.map(lambda leaf: leaf[places], everyone.degrees)
+        table = dataclasses.replace(
+            shard.tables[name].without_data(),
+            node_ids=arrays[name + NODE_IDS],
+            node_mask=everyone.node_mask[places],
+            nodes=SampledColumns(plain_features(shard.tables[name].nodes), places),
+            has_padding=True,
+        )
+        of_ends = {each: degrees for each, *_ in self.sizes.ends}
+        return Home(table, of_ends, of_ends)
 
     def _relation(
         self,

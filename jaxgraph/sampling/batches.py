@@ -15,6 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.layout.sample_tables import (
     ASKED,
+    COLUMN_ROWS,
     COUNTS,
     NODE_IDS,
     PLACES,
@@ -50,16 +51,19 @@ class Homes:
     cached: np.ndarray | None = None
     cache_rows: int = 0
 
-    def requests(self, ids: np.ndarray, device: int, devices: int) -> Requests:
-        """The rows of some nodes, as a device reads them."""
+    def requests(
+        self, ids: np.ndarray, device: int, devices: int, held: int | None = None
+    ) -> Requests:
+        """The rows of some nodes, as a device reads them; `held`: the first so many, None: all."""
+        held_ids = ids[:held]
         if devices == 1:
             none = np.zeros(0, np.int64)
             # Ids are nodes: clipping costs less than to refuse others.
-            return Requests(ids, self.row.take(ids, mode="clip"), none, none, none)
-        owner, places = self.owner[ids], self.row[ids].astype(np.int64)
+            return Requests(ids, self.row.take(held_ids, mode="clip"), none, none, none)
+        owner, places = self.owner[held_ids], self.row[held_ids].astype(np.int64)
         remote = owner != device
         if self.cached is not None:
-            found = self.cached[ids]
+            found = self.cached[held_ids]
             is_cached = remote & (found >= 0)
             places[is_cached] = self.rows + found[is_cached]
             remote &= ~is_cached
@@ -75,7 +79,7 @@ class Requests:
 
     Attributes:
       ids: int32 [nodes], the nodes.
-      places: int64 [nodes], own and cached rows; of others the row on its device.
+      places: int64 [nodes with rows], own and cached rows; of others the row on its device.
       order: int [remote], the nodes that other devices hold, by device.
       counts: int [devices], how many of each.
       wanted: int64 [remote], their rows there.
@@ -97,9 +101,14 @@ class Requests:
             asked[...] = 0
             asked[device, slot] = self.wanted
             found[self.order] = first + device * asked.shape[1] + slot
-        for array, values in ((views[name + NODE_IDS], self.ids), (views[name + PLACES], found)):
-            array[: len(values)] = values
-            array[len(values) :] = 0
+        _fill(views[name + NODE_IDS], self.ids)
+        _fill(views[name + PLACES], found)
+
+
+def _fill(array: np.ndarray, values: np.ndarray) -> None:
+    """Writes values and, after them, zeros."""
+    array[: len(values)] = values
+    array[len(values) :] = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,13 +171,20 @@ class Maker:
         for number, homes in enumerate(self.homes.values()):
             ids = np.empty(drawn.nodes[0][number], np.int32)
             sampler.node_ids(number, ids)
-            requests.append(homes.requests(ids, device, self.devices))
+            held = drawn.nodes[1][number] if self.by_column else None
+            requests.append(homes.requests(ids, device, self.devices, held))
         asked = tuple(max(int(x.counts.max(initial=0)), self.devices > 1) for x in requests)
         rows = [tuple(max(count, 1) for count in table) for table in drawn.nodes]
         rows[-1] = tuple(self.batch if n == self.target else 1 for n in range(len(requests)))
         edges = tuple(tuple(max(count, 1) for count in layer) for layer in drawn.edges)
-        needed = SampleSizes(tuple(self.homes), self.ends, tuple(rows), edges, self.devices, asked)
+        sets, of = tuple(self.homes), (self.devices, asked, self.by_column)
+        needed = SampleSizes(sets, self.ends, tuple(rows), edges, *of)
         return Drawing(sampler, drawn, tuple(requests), needed)
+
+    @property
+    def by_column(self) -> bool:
+        """True where devices hold columns of the features of all nodes."""
+        return self.sharded.shards.columns is not None
 
     @property
     def devices(self) -> int:
@@ -202,7 +218,11 @@ class Maker:
         views, sampler = sizes.views(words), drawing.sampler
         views[COUNTS][...] = drawing.drawn.nodes
         for number, (name, homes) in enumerate(self.homes.items()):
-            drawing.requests[number].write(views, name, homes.rows + homes.cache_rows)
+            requests = drawing.requests[number]
+            requests.write(views, name, homes.rows + homes.cache_rows)
+            if self.by_column:
+                rows = homes.owner[requests.ids] * homes.rows + homes.row[requests.ids]
+                _fill(views[name + COLUMN_ROWS], rows)
         data = []
         for layer in range(len(sizes.edges)):
             of_layer = []

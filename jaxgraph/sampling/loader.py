@@ -52,9 +52,10 @@ class Loader:
       fanouts: the most neighbours of a node in each layer, the first layer first; -1: all. One for
         each layer that reads edges. Of a `TypedGraph` for each set of edges: one number for all,
         or numbers by the names of relations, where a set that is not named is left out.
-      sharded: the same graph on the devices of a mesh, in mode "sar" or "domain"; None: on JAX's
-        default device. Each device then has its share of a batch, and fetches rows from the
-        devices that hold them.
+      sharded: the same graph on the devices of a mesh; None: on JAX's default device. Each device
+        then has its share of a batch. In mode "sar" or "domain" it fetches the rows of features
+        from the devices that hold them. In mode "p3" it sends the first layer's edges to all
+        devices, and these send it their shares of that layer's output.
       batch_size: seeds of a batch, of all devices together.
       nodes: int [seeds], the seeds; None: the training nodes. Of a `TypedGraph` they are of its
         target.
@@ -127,6 +128,11 @@ class Loader:
         )
         self._free: queue.SimpleQueue[list[Sampler]] = queue.SimpleQueue()
         if cache_bytes:
+            if self._maker.by_column:
+                raise ValueError(
+                    "cache_bytes: in mode 'p3' no device reads rows of features; leave it out, and "
+                    "shard the graph with feature_budget=..., which lets devices hold more columns"
+                )
             self._maker = with_cache(self._maker, source.reads(), cache_bytes)
         self._maker = dataclasses.replace(self._maker, base=self._probed())
 

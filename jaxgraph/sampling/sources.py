@@ -15,8 +15,8 @@ from jaxgraph.layout.part_graph import graph_of_parts
 from jaxgraph.layout.schema import EDGE_DATA, REPETITION
 from jaxgraph.layout.typed_manifest import TypedManifest
 from jaxgraph.parallel import ShardedGraph
+from jaxgraph.parallel.feature_protocol import plain_of
 from jaxgraph.parallel.shard import EDGES, NODES
-from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.sampling.neighbors import Neighbors, neighbors_of
 from jaxgraph.typed_graph import EdgeSet, TypedGraph
 
@@ -128,16 +128,16 @@ class Source:
         manifest: Any = sharded.shards.manifest
         wrong = {
             "is in mode 'stream', and devices fetch rows from each other": sharded.is_streamed,
-            "is in mode 'p3', whose devices hold columns": sharded.shards.columns is not None,
             "has message_flow, which is for the whole graph": manifest.flow is not None,
             "has sparse features, and a batch takes dense rows of some nodes": any(
-                isinstance(table.nodes, SparseFeatures) for table in sharded.shards.tables.values()
+                table.nodes is not None and plain_of(table.nodes).is_sparse
+                for table in sharded.shards.tables.values()
             ),
         }
         for what, is_wrong in wrong.items():
             if is_wrong:
                 raise ValueError(
-                    f"sharded {what}; shard the graph in mode 'sar' or 'domain', without "
+                    f"sharded {what}; shard the graph in mode 'sar', 'domain' or 'p3', without "
                     "message_flow"
                 )
         shards = sharded.shards

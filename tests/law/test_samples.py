@@ -24,8 +24,8 @@ from tests.strategies import NUM_CLASSES
 from tests.tolerance import relative_error
 from tests.training import HIDDEN, SEED
 
-MODES = ["sar-3", "domain-2", "sar-1", "domain-3"]
-IN_CORE = {"gat": "domain-2"}
+MODES = ["sar-3", "domain-2", "sar-1", "domain-3", "p3-3", "p3-2", "p3-4-copied"]
+IN_CORE = {"gat": "domain-2", "sage": "p3-3"}
 LAYERS = 2
 ALL = 200
 """More neighbours than any node has."""
@@ -41,9 +41,13 @@ def each_model() -> list[Any]:
 
 
 def placed(graph: Graph, mode: str) -> ShardedGraph:
-    """The graph by a schedule on so many devices."""
-    schedule, _, parts = mode.partition("-")
-    return shard(graph, parts_of(int(parts), "hash"), make_mesh(int(parts)), schedule)
+    """The graph by a schedule on so many devices, half of which may hold copies of columns."""
+    schedule, parts, *copied = mode.split("-")
+    options: dict[str, Any] = {"feature_budget": 40_000} if copied else {}
+    mesh = make_mesh(int(parts))
+    sharded = shard(graph, parts_of(int(parts), "hash"), mesh, schedule, **options)
+    assert len(sharded.mesh.axis_names) == (2 if copied else 1)
+    return sharded
 
 
 def only_batch(loader: Loader) -> ShardedGraph:
@@ -58,7 +62,7 @@ def test_gradients(name: str, mode: str) -> None:
     graph = with_few_trained(MODELS[name].edge_features > 0)
     fanouts = [-1, ALL] if mode.startswith("sar") else [ALL, -1]
     # Rows of 29 features and some masks: about 30 of the 120 nodes.
-    cache = 4_000 if mode.endswith("3") else 0
+    cache = 4_000 if mode in ("sar-3", "domain-3") else 0
     loader = Loader(graph, fanouts, sharded=placed(graph, mode), cache_bytes=cache)
     assert loader.has_cache == bool(cache)
     check(name, graph, only_batch(loader))
@@ -260,6 +264,7 @@ def on_one_device(**options: Any) -> dict[str, Any]:
     ("mode", "cache", "options"),
     [
         ("sar-4", 2_000, {}),
+        ("p3-4", 0, {}),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
@@ -268,6 +273,9 @@ def on_one_device(**options: Any) -> dict[str, Any]:
                 ("domain-2", 100_000, {"threads": 2}),
                 ("domain-3", 3_000, {"method": "labor"}),
                 ("sar-3", 0, {"replace": True}),
+                ("p3-4-copied", 0, {"threads": 2}),
+                ("p3-3", 0, {"method": "labor"}),
+                ("p3-1", 0, {"replace": True}),
             )
         ),
     ],

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -30,22 +30,43 @@ from jaxgraph.ops.core.propagation import (
     primal_values,
     wanted_gradients,
 )
-from jaxgraph.parallel.columns import ColumnChunk, ColumnTopology
 
 Pytree = Any
-PartialFn = Callable[[Pytree, Pytree, ColumnChunk], jax.Array]
+PartialFn = Callable[[Pytree, Pytree, Any], jax.Array]
 
 
-def push_pull(
-    topology: ColumnTopology, function: PartialFn, params: Pytree, table: Pytree
-) -> jax.Array:
+class Topology(Protocol):
+    """The rows whose shares are added: those of all parts, cut into chunks, or of samples."""
+
+    @property
+    def axis(self) -> str:
+        """Name of the mesh axis over which columns are split."""
+        ...
+
+    @property
+    def chunks(self) -> int:
+        """The number of chunks that the rows are cut into."""
+        ...
+
+    def each_part(self, chunk: Any, function: Callable[[Any], Any], /) -> Pytree:
+        """Maps a chunk, part by part, to [rows of the chunk in all parts, ...]."""
+        ...
+
+    def fold_parts(
+        self, chunk: Any, function: Callable[[Any, Any, Any], Any], rows: Any, state: Any, /
+    ) -> Pytree:
+        """Folds a function over a chunk, part by part."""
+        ...
+
+
+def push_pull(topology: Topology, function: PartialFn, params: Pytree, table: Pytree) -> jax.Array:
     """Sums the devices' shares of the own rows."""
     params, table = match_variation((params, table), topology)
     return _push_pull(function, topology, params, table)
 
 
 @partial(custom_vjp, nondiff_argnums=(0,))
-def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree) -> jax.Array:
+def _push_pull(function, topology: Topology, params: Pytree, table: Pytree) -> jax.Array:
     def share(chunk: jax.Array | int) -> jax.Array:
         with jax.named_scope("p3_share"):
             return topology.each_part(chunk, partial(function, params, table))
@@ -54,7 +75,7 @@ def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree
         with jax.named_scope("p3_reduce"):
             return lax.psum_scatter(shares, topology.axis, scatter_dimension=0, tiled=True)
 
-    chunks = topology.schedule.chunks
+    chunks = topology.chunks
     if chunks == 1:
         return complete(share(0))
 
@@ -65,7 +86,9 @@ def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree
         return (share(chunk), complete(waiting)), completed
 
     first = share(0)
-    empty = jnp.zeros((first.shape[0] // topology.schedule.groups, *first.shape[1:]), first.dtype)
+    empty = jnp.zeros(
+        (first.shape[0] // lax.axis_size(topology.axis), *first.shape[1:]), first.dtype
+    )
     carry, stored = lax.scan(step, (first, match_variation(empty, first)), jnp.arange(1, chunks))
     last, completed = carry
     stored = stored[1:].reshape(-1, *first.shape[1:])
@@ -86,14 +109,14 @@ def _backward(function, residuals, gradient):
     own = materialize(gradient, y)
     like = [floating_leaves(each) if want else [] for each, want in _zip(arguments, wanted)]
 
-    def share(some: list[list[jax.Array]], chunk: ColumnChunk) -> jax.Array:
+    def share(some: list[list[jax.Array]], chunk: Any) -> jax.Array:
         replaced = [
             with_floating_leaves(each, leaves) if want else each
             for (each, want), leaves in zip(_zip(arguments, wanted), some, strict=True)
         ]
         return function(*replaced, chunk)
 
-    def pull(chunk: ColumnChunk, gradient: jax.Array, total: Pytree) -> Pytree:
+    def pull(chunk: Any, gradient: jax.Array, total: Pytree) -> Pytree:
         with jax.named_scope("p3_pull"):
             _, pullback = jax.vjp(lambda some: share(some, chunk), like)
             return jax.tree.map(jnp.add, total, pullback(gradient)[0])
@@ -110,8 +133,8 @@ _push_pull.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
 def _pull_chunks(
-    topology: ColumnTopology,
-    pull: Callable[[ColumnChunk, jax.Array, Pytree], Pytree],
+    topology: Topology,
+    pull: Callable[[Any, jax.Array, Pytree], Pytree],
     own: jax.Array,
     total: Pytree,
 ) -> Pytree:
@@ -121,7 +144,7 @@ def _pull_chunks(
         with jax.named_scope("p3_gather"):
             return lax.all_gather(rows, topology.axis, tiled=True)
 
-    chunks = topology.schedule.chunks
+    chunks = topology.chunks
     if chunks == 1:
         return topology.fold_parts(0, pull, push(own), total)
     by_chunk = own.reshape(chunks, -1, *own.shape[1:])

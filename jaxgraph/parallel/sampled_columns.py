@@ -1,0 +1,228 @@
+"""Features of a sample that stay split by column: push-pull parallelism (P3, section 3.2).
+
+A device pushes the nodes and edges of its sample's first layer to all devices that hold other
+columns. Each computes shares of the layer's output from its own columns, for one sample after the
+other, and a reduce-scatter leaves every device with the complete rows of its own sample.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgraph.ops.core.chosen_rows import chosen_rows
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.row_maps import map_rows
+from jaxgraph.parallel.feature_protocol import (
+    Aggregation,
+    FeatureKind,
+    Shares,
+    TransformFn,
+    at_use,
+    features_of,
+)
+from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.node_table import NodeTable
+from jaxgraph.parallel.relation import Relation
+from jaxgraph.parallel.schedules.p3 import push_pull
+from pallas_kernels.pytrees import pytree
+
+Pytree = Any
+
+
+@pytree
+class _Dropout:
+    """Drops entries of rows by node and column."""
+
+    key: jax.Array
+    rate: float = dataclasses.field(metadata={"static": True})
+
+    def __call__(self, x: jax.Array, nodes: Any, first: Any) -> jax.Array:
+        return features_of(x).dropped(nodes, self.key, self.rate, first)
+
+
+@pytree
+class _Cast:
+    """Casts rows to another type."""
+
+    dtype: Any = dataclasses.field(metadata={"static": True})
+
+    def __call__(self, x: jax.Array, nodes: Any, first: Any) -> jax.Array:
+        return x.astype(self.dtype)
+
+
+@pytree
+class SampledColumns(FeatureKind):
+    """This device's columns of the features of a sample's nodes, of which no row is fetched.
+
+    Attributes:
+      table: the columns of all nodes.
+      places: int32 [rows], where each node of the sample is among the rows of the table.
+      changes: what becomes of the rows where they are used, in this order.
+    """
+
+    table: FeatureColumns
+    places: jax.Array
+    changes: tuple[Any, ...] = ()
+
+    is_split = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[rows, num_features]"""
+        return len(self.places), self.table.num_features
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the values where they are used."""
+        casts = [each.dtype for each in self.changes if isinstance(each, _Cast)]
+        return casts[-1] if casts else self.table.dtype
+
+    @property
+    def columns(self) -> int:
+        """Columns of this device, with that of padding."""
+        return self.table.columns
+
+    @property
+    def values(self) -> jax.Array:
+        """Columns of some rows, of which shapes and types are read."""
+        return self.table.values[: len(self.places)].astype(self.dtype)
+
+    def astype(self, dtype: Any) -> SampledColumns:
+        """The columns in another type."""
+        return self._changed(_Cast(jnp.dtype(dtype)))
+
+    def dropped(self, nodes: Any, key: jax.Array, rate: float, offset: Any = 0) -> Any:
+        """The columns with entries dropped by node and column."""
+        return self._changed(_Dropout(key, rate))
+
+    def first_rows(self, count: int) -> SampledColumns:
+        """The columns of the first nodes."""
+        return dataclasses.replace(self, places=self.places[:count])
+
+    def rows(self, purpose: str) -> jax.Array:
+        """Raises TypeError: a device holds no row of a node."""
+        return self.table.rows(purpose)
+
+    def mapped(self, nodes: Any, kernel: jax.Array, *, is_masked: bool = False) -> jax.Array:
+        """x W, the sum of the devices' shares."""
+        by = nodes.implementation
+        after = lambda kernel, x, _: map_rows(x, kernel, by)  # noqa: E731
+        return self.sync(Shares(nodes, self, at_use(kernel, self), None, after))
+
+    def sync(self, shares: Shares) -> jax.Array:
+        """The sum of the devices' shares of the rows of this device's sample."""
+        kernels = jax.tree.map(
+            lambda kernel: self.rows_of(kernel) if jnp.ndim(kernel) else kernel,
+            match_variation(shares.kernels, self),
+        )
+        share = partial(_share, shares.aggregation, shares.before, shares.after)
+        return self.sum_of_shares(shares.shard, share, (kernels, self.table.in_range()))
+
+    def rows_of(self, kernel: jax.Array) -> jax.Array:
+        """The rows of a kernel that belong to the columns."""
+        return self.table.rows_of(kernel)
+
+    def sum_of_shares(
+        self, nodes: Any, share: Callable[[Pytree, jax.Array, Any], jax.Array], kernels: Pytree
+    ) -> jax.Array:
+        """The sum of all devices' `share(kernels, rows of the senders, neighbourhood)`."""
+
+        def of_part(given: Any, table: jax.Array, part: tuple[Any, jax.Array]) -> jax.Array:
+            (kernels, changes, first), (nodes, places) = given, part
+            x, senders = chosen_rows(table, places, nodes.implementation), nodes.senders
+            for change in changes:
+                x = change(x, senders, first)
+            return share(kernels, jnp.where(senders.node_mask[:, None], x, 0), nodes)
+
+        given = match_variation(kernels, self), self.changes, self.table.offset
+        return push_pull(Pushed.of(nodes, self.places), of_part, given, self.table.values)
+
+    def gathered(self, shard: Any, purpose: str) -> jax.Array:
+        """All columns of the nodes; moves features, which layers on columns do not."""
+        pushed = Pushed.of(shard, self.places)
+        answers = chosen_rows(self.table.values, pushed.parts[1].reshape(-1), shard.implementation)
+        x = self.table.joined(answers, pushed.axis)
+        for change in self.changes:
+            x = change(x, shard, 0)
+        return x
+
+    def _changed(self, change: Any) -> SampledColumns:
+        return dataclasses.replace(self, changes=(*self.changes, change))
+
+
+@pytree
+class Pushed:
+    """The nodes and edges of the samples of all devices that hold other columns.
+
+    Attributes:
+      parts: a neighbourhood and the places of its senders, [devices, ...] of each array.
+      axis: name of the mesh axis over which columns are split.
+    """
+
+    parts: tuple[Any, jax.Array]
+    axis: str = dataclasses.field(metadata={"static": True})
+
+    @property
+    def chunks(self) -> int:
+        """The samples are one chunk."""
+        return 1
+
+    @classmethod
+    def of(cls, nodes: Any, places: jax.Array) -> Pushed:
+        """Pushes the nodes and edges of this device's sample to the other devices."""
+        axis = nodes.receivers.axis
+        axis = axis if isinstance(axis, str) else axis[-1]
+        part = _without_data(nodes), places
+        return cls(jax.tree.map(lambda leaf: lax.all_gather(leaf, axis), part), axis)
+
+    def each_part(self, chunk: int, function: Callable[[Any], jax.Array]) -> jax.Array:
+        """Maps the samples, one by one, to [devices * rows, ...]."""
+        found = lax.map(function, self.parts)
+        return found.reshape(-1, *found.shape[2:])
+
+    def fold_parts(
+        self, chunk: int, function: Callable[[Any, Any, Any], Any], rows: jax.Array, state: Pytree
+    ) -> Pytree:
+        """Folds a function over the samples and their rows [devices * rows, ...]."""
+        by_part = rows.reshape(lax.axis_size(self.axis), -1, *rows.shape[1:])
+
+        def step(state: Pytree, part: Any) -> tuple[Pytree, None]:
+            return function(part[0], part[1], state), None
+
+        return lax.scan(step, state, (self.parts, by_part))[0]
+
+
+def _without_data(nodes: Relation | NodeTable) -> Any:
+    """A neighbourhood, or a table, whose nodes have ids, masks and degrees alone."""
+    if isinstance(nodes, NodeTable):
+        return nodes.without_data()
+    ends = {"senders": nodes.senders.without_data(), "receivers": nodes.receivers.without_data()}
+    return dataclasses.replace(nodes, **ends)
+
+
+def _share(
+    aggregation: Aggregation | None,
+    before: Callable[[Any, Any], tuple[Any, Any]] | None,
+    after: TransformFn,
+    given: tuple[Pytree, jax.Array],
+    x: jax.Array,
+    nodes: Any,
+) -> jax.Array:
+    """The share of a device's columns in the rows of a sample."""
+    kernels, in_range = given
+    own, sent = (x, x) if before is None else before(kernels, x)
+    aggregated = None
+    if aggregation is not None:
+        sent = aggregation.send(nodes.senders, sent)
+        aggregated = aggregation.receive(nodes, sent, nodes.own_rows(sent))
+        if before is None:
+            aggregated = jnp.where(in_range, aggregated, 0)
+    own = None if own is None else nodes.own_rows(own)
+    return after(kernels, own, aggregated)
