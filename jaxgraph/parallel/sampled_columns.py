@@ -8,7 +8,7 @@ other, and a reduce-scatter leaves every device with the complete rows of its ow
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,28 @@ from jaxgraph.parallel.schedules.p3 import push_pull
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
+AtSync = Callable[[Callable[[], jax.Array]], jax.Array]
+
+
+class RecordedShares:
+    """Computes the sums over devices of a model's first layer, and keeps them."""
+
+    def __init__(self) -> None:
+        self.values: list[jax.Array] = []
+
+    def __call__(self, summed: Callable[[], jax.Array]) -> jax.Array:
+        self.values.append(summed())
+        return self.values[-1]
+
+
+class GivenShares:
+    """Gives the sums over devices that were recorded, in the same order."""
+
+    def __init__(self, values: Sequence[jax.Array]) -> None:
+        self._values = iter(values)
+
+    def __call__(self, summed: Callable[[], jax.Array]) -> jax.Array:
+        return next(self._values)
 
 
 @pytree
@@ -65,11 +87,14 @@ class SampledColumns(FeatureKind):
       table: the columns of all nodes.
       places: int32 [rows], where each node of the sample is among the rows of the table.
       changes: what becomes of the rows where they are used, in this order.
+      at_sync: called in place of every sum over devices, with the function that computes it; None:
+        it is computed.
     """
 
     table: FeatureColumns
     places: jax.Array
     changes: tuple[Any, ...] = ()
+    at_sync: AtSync | None = dataclasses.field(default=None, metadata={"static": True})
 
     is_split = True
 
@@ -141,8 +166,11 @@ class SampledColumns(FeatureKind):
                 x = change(x, senders, first)
             return share(kernels, jnp.where(senders.node_mask[:, None], x, 0), nodes)
 
-        given = match_variation(kernels, self), self.changes, self.table.offset
-        return push_pull(Pushed.of(nodes, self.places), of_part, given, self.table.values)
+        def summed() -> jax.Array:
+            given = match_variation(kernels, self), self.changes, self.table.offset
+            return push_pull(Pushed.of(nodes, self.places), of_part, given, self.table.values)
+
+        return summed() if self.at_sync is None else self.at_sync(summed)
 
     def gathered(self, shard: Any, purpose: str) -> jax.Array:
         """All columns of the nodes; moves features, which layers on columns do not."""

@@ -38,7 +38,7 @@ from jaxgraph.parallel.exchange import Call, Exchange
 from jaxgraph.parallel.feature_protocol import plain_features
 from jaxgraph.parallel.node_table import Degrees, NodeTable
 from jaxgraph.parallel.relation import EdgeArrays, Relation
-from jaxgraph.parallel.sampled_columns import SampledColumns
+from jaxgraph.parallel.sampled_columns import AtSync, SampledColumns
 from pallas_kernels.pytrees import pytree
 
 Pytree = Any
@@ -163,12 +163,14 @@ class Sample:
       edge_data: data of each layer's edges by slot, by name, for each set of edges.
       cache: rows that every device holds, of the nodes that samples read most, by set.
       sizes: the sizes of the arrays.
+      at_sync: as of `SampledColumns`.
     """
 
     words: jax.Array
     edge_data: tuple[tuple[Mapping[str, jax.Array], ...], ...]
     cache: Mapping[str, Home]
     sizes: SampleSizes = dataclasses.field(metadata={"static": True})
+    at_sync: AtSync | None = dataclasses.field(default=None, metadata={"static": True})
 
     def layers(self, shard: Any) -> tuple[Any, ...]:
         """The neighbourhood of each layer, or those of its sets, as `Shard.flow` has them."""
@@ -229,11 +231,14 @@ class Sample:
         (name,), arrays = self.sizes.sets, self._arrays()
         places, everyone = arrays[name + COLUMN_ROWS], shard.columns.nodes
         degrees = jax.tree.map(lambda leaf: leaf[places], everyone.degrees)
+        columns = plain_features(shard.tables[name].nodes)
         table = dataclasses.replace(
             shard.tables[name].without_data(),
             node_ids=arrays[name + NODE_IDS],
             node_mask=everyone.node_mask[places],
-            nodes=SampledColumns(plain_features(shard.tables[name].nodes), places),
+            nodes=SampledColumns(
+                plain_features(shard.tables[name].nodes), places, (), self.at_sync
+            ),
             has_padding=True,
         )
         of_ends = {each: degrees for each, *_ in self.sizes.ends}

@@ -33,6 +33,7 @@ from jaxgraph.train.fit_state import (
 )
 from jaxgraph.train.history import EpochRecord, History
 from jaxgraph.train.identity import EvalParams, of_process
+from jaxgraph.train.pipeline import epoch_program_of
 from jaxgraph.train.run import Run
 from jaxgraph.train.sampled import check_loader, loader_digests
 from jaxgraph.train.step import make_learner
@@ -53,6 +54,7 @@ def fit(
     task: Task | None = None,
     patience: int | None = None,
     eval_params: EvalParams | None = None,
+    staleness: int = 0,
     aggregate_once: bool = True,
     memory_limit: int | str | None = None,
     plan: Plan | None = None,
@@ -100,6 +102,11 @@ def fit(
         that a transformation of your own keeps. All metrics, the choice of the best epoch and the
         model that is left are of them; steps go on from the parameters themselves. Not for a graph
         in mode "stream". None: the parameters themselves.
+      staleness: 3: the pipeline of P3, for a loader of a graph in mode "p3". Each step of the
+        devices works on three batches, so that they compute while they send, and a step of the
+        optimizer takes the gradient at the parameters of three steps before,
+        w_{t+1} = w_t - a grad f(w_{t-3}) (P3, equation 3). Results are no longer those of one
+        device. Devices hold three batches and three copies of the parameters. 0: none of this.
       aggregate_once: whether to aggregate the features for the first layer once instead of in every
         epoch, if the aggregation has no parameter (in `jaxgraph.nn` all but attention models) and
         this saves more than it costs. Results are the same but for rounding; each device holds one
@@ -155,6 +162,9 @@ def fit(
         check_loader(model, sharded, task)
         loader, sharded, aggregate_once = sharded, sharded.sharded, False
         digests = loader_digests(loader)
+    epoch_program = epoch_program_of(loader, staleness)
+    if staleness:
+        digests |= {"staleness": str(staleness)}
     begin_watch = None
     if measure_every is not None or repartition is not None:
         # Training reaches up: the planner measures and moves it.
@@ -203,7 +213,7 @@ def fit(
     learner = make_learner(model, optimizer, task, eval_params)
     with saving_of(checkpoint, model, optimizer, task, graphs, digests) as saving:
         expected = abstract_fit_state(model, optimizer)
-        of_run = (limit, bool(aggregate_once), patience, on_epoch, loader)
+        of_run = (limit, bool(aggregate_once), patience, on_epoch, epoch_program)
         run, memory_plan = Run(model, optimizer, learner, expected, saving, *of_run), None
         if policy is not None:
             run = run.under_policy(policy)

@@ -19,7 +19,6 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.layers import RematPolicy
 from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph
-from jaxgraph.sampling import Loader
 from jaxgraph.train.aggregates import StreamedAggregate, with_aggregates
 from jaxgraph.train.agreement import ElsewhereInterrupted, preempted, together
 from jaxgraph.train.checkpoints import Saving
@@ -36,7 +35,6 @@ from jaxgraph.train.fit_state import (
 )
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.passes import as_numbers
-from jaxgraph.train.sampled import SampledEpoch
 from jaxgraph.train.step import Learner, make_learner
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ class Run:
       saving: of its checkpoints.
       limit: bytes of a device; None: any.
       aggregate_once, patience, on_epoch: as given.
-      loader: of mini-batches; None: steps are over whole graphs.
+      epoch_on: makes the program of an epoch from a learner and graphs.
     """
 
     model: nnx.Module
@@ -91,7 +89,7 @@ class Run:
     aggregate_once: bool
     patience: int | None
     on_epoch: Callable[[EpochRecord], Any] | None
-    loader: Loader | None = None
+    epoch_on: Callable[[Learner, tuple[ShardedGraph, ...]], EpochProgram] = epoch_on
 
     def under(self, model: nnx.Module) -> Run:
         """The run with the policy of another model, which has the same variables."""
@@ -138,9 +136,7 @@ class Run:
         """The run before its first epoch on these graphs, of so many epochs."""
         if self.aggregate_once:
             graphs = with_aggregates(self.model, graphs, epochs, self._fits)
-        program, graph = epoch_on(self.learner, graphs), graphs[0]
-        if self.loader is not None:
-            program = SampledEpoch(self.learner, graphs, loader=self.loader)
+        program, graph = self.epoch_on(self.learner, graphs), graphs[0]
         if state is None:
             return Progress(program, first_held(self.model, self.optimizer, graph, seed))
         abstract = abstract_held(self.model, self.optimizer, graph)

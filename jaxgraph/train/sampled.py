@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -11,12 +12,16 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.nn import BatchNorm
+from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.spmd import on_host
 from jaxgraph.sampling import Loader
 from jaxgraph.train.epoch import EpochProgram, Outcome, graph_key, programs_of
 from jaxgraph.train.fit_state import Held, TrainState, as_shape, replicate
 from jaxgraph.train.identity import definition
 from jaxgraph.train.task import Sums, Task
+
+Step = Callable[[TrainState, ShardedGraph, jax.Array, bool], tuple[TrainState, Sums]]
+"""`(state, batch, key, whether the batch is new)`, a step of an epoch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +48,16 @@ class SampledEpoch(EpochProgram):
         state, number = held.state, replicate(np.int32(epoch), graph)
         total, waited, started = None, [], time.perf_counter()
         is_emulated = graph.mesh.devices.flat[0].platform == "cpu" and graph.num_parts > 1
+        step, after = self.stepper()
 
         def is_idle() -> bool:
             return total is None or all(leaf.is_ready() for leaf in jax.tree.leaves(total))
 
         batches = self.loader.batches_waited_for(epoch, is_idle, waited)
-        for index, batch in enumerate(batches):
+        for index, (batch, is_new) in enumerate(_with_last_again(batches, after)):
             of_batch = graph_key(held.key, number, replicate(np.int32(index), graph))
             before = total
-            state, sums = programs.batch_step(state, batch, of_batch)
+            state, sums = step(state, batch, of_batch, is_new)
             total = sums if before is None else programs.add(before, sums)
             # One step is in flight, and one waits for it: batches do not pile up on the devices. On
             # emulated devices two steps at once can starve each other's collectives (22 s).
@@ -60,21 +66,38 @@ class SampledEpoch(EpochProgram):
         jax.block_until_ready(total)
         return state, total, sum(waited) / (time.perf_counter() - started)
 
+    def stepper(self) -> tuple[Step, int]:
+        """The function of an epoch's steps, and how many it takes after the last batch."""
+        batch_step = programs_of(self.learner).batch_step
+        return lambda state, batch, key, is_new: batch_step(state, batch, key), 0
+
+    def lowered(self, held: Held, batch: ShardedGraph) -> list[jax.stages.Lowered]:
+        """The programs of `stepper`, that of a step first; its last output are the sums."""
+        return [programs_of(self.learner).batch_step.lower(held.state, batch, held.key)]
+
     def compile(self, held: Held) -> tuple[jax.stages.Compiled, ...]:
         """Compiles the programs of `run`, and runs nothing."""
-        (graph,), programs, (state, kept, key) = self.graphs, programs_of(self.learner), held
+        (graph,), programs, (state, kept, _) = self.graphs, programs_of(self.learner), held
         started = time.perf_counter()
-        step = programs.batch_step.lower(state, self.loader.abstract_batch(), key)
+        steps = self.lowered(held, self.loader.abstract_batch())
         evaluation = programs.evaluate.lower(state, graph)
         replicated = replicate(np.int32(0), graph).sharding
         sums, evaluated = jax.tree.map(
-            lambda leaf: as_shape(leaf, replicated), (step.out_info[1], evaluation.out_info)
+            lambda leaf: as_shape(leaf, replicated), (steps[0].out_info[-1], evaluation.out_info)
         )
         others = [programs.choose.lower(state, kept, graph, [sums], [evaluated])]
         others += [programs.add.lower(sums, sums)] if len(self.loader) > 1 else []
-        compiled = tuple(each.compile() for each in (step, evaluation, *others))
+        compiled = tuple(each.compile() for each in (*steps, evaluation, *others))
         programs.times.append(time.perf_counter() - started)
         return compiled
+
+
+def _with_last_again(batches: Iterator[Any], times: int) -> Iterator[tuple[Any, bool]]:
+    """The batches, each with True; then the last one so many times with False."""
+    last = None
+    for last in batches:
+        yield last, True
+    yield from [(last, False)] * times
 
 
 def check_loader(model: nnx.Module, loader: Loader, task: Task) -> None:

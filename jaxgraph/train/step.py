@@ -71,9 +71,14 @@ def batch_step(
 ) -> tuple[TrainState, Sums]:
     """Makes a step on a mini-batch; none where no seed has a loss, which is then 0 / 0; pure."""
     new, sums = train_step(learner, state, batch, key)
-    is_empty = (sums.get("loss", 1) == 0) & jnp.isnan(learner.task.metrics(sums)["loss"])
+    is_empty = has_no_loss(learner, sums)
     new = jax.tree.map(lambda after, before: jnp.where(is_empty, before, after), new, state)
     return jax.lax.with_sharding_constraint(new, shardings(new, batch)), sums
+
+
+def has_no_loss(learner: Learner, sums: Sums) -> jax.Array:
+    """True where no seed of a batch has a loss."""
+    return (sums.get("loss", 1) == 0) & jnp.isnan(learner.task.metrics(sums)["loss"])
 
 
 def updated(
