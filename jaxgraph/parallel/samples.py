@@ -236,9 +236,7 @@ class Sample:
             shard.tables[name].without_data(),
             node_ids=arrays[name + NODE_IDS],
             node_mask=everyone.node_mask[places],
-            nodes=SampledColumns(
-                plain_features(shard.tables[name].nodes), places, (), self.at_sync
-            ),
+            nodes=SampledColumns(columns, places, at_sync=self.at_sync),
             has_padding=True,
         )
         of_ends = {each: degrees for each, *_ in self.sizes.ends}

@@ -289,8 +289,8 @@ def epoch_program_of(loader: Loader | None, staleness: Any) -> Callable[..., Epo
     """What makes the program of an epoch from a learner and graphs."""
     if isinstance(staleness, bool) or staleness not in (0, STALENESS):
         raise ValueError(
-            f"staleness is {staleness!r}; expected 0, or {STALENESS}, as a pipeline of three batches "
-            "has it"
+            f"staleness is {staleness!r}; expected 0, or {STALENESS}, as of a pipeline of "
+            "three batches"
         )
     if not staleness:
         return epoch_on if loader is None else partial(SampledEpoch, loader=loader)
