@@ -14,6 +14,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
+from flax.errors import TraceContextError
 from jax import lax
 
 from jaxgraph.ops.core.chosen_rows import chosen_rows
@@ -42,8 +44,18 @@ class RecordedShares:
 
     def __init__(self) -> None:
         self.values: list[jax.Array] = []
+        self._level = nnx.Variable(0)
 
     def __call__(self, summed: Callable[[], jax.Array]) -> jax.Array:
+        try:
+            # NNX alone says whether this is the trace that began: another would leak the values.
+            self._level.set_value(1)
+        except TraceContextError as error:
+            raise ValueError(
+                "the pipeline (staleness=3) runs the first layer apart from the others, and the "
+                "model has it inside of jax.checkpoint, jax.jit or a loop; call it outside of "
+                "these, or train with staleness=0"
+            ) from error
         self.values.append(summed())
         return self.values[-1]
 

@@ -20,6 +20,7 @@ from tests.train.two_processes import (
     PROCESSES,
     smooth,
     train,
+    train_by_column,
     train_on_batches,
     train_streamed,
     train_typed,
@@ -89,10 +90,15 @@ def test_a_graph_of_several_sets_trains_as_on_one_device(found: list[dict[str, A
 @pytest.mark.slow
 @pytest.mark.law(5)
 def test_training_on_batches_is_that_of_one_process(tmp_path: Path) -> None:
-    expected = train_on_batches(on_devices(small_graph(61), 1))
+    graph = small_graph(61)
+    expected = {
+        "pulled": train_on_batches(on_devices(graph, 1)),
+        "pushed": train_by_column(on_devices(graph, 2, "p3")),
+    }
     for of_process in run(tmp_path, "batches"):
-        for name, value in expected.items():
-            assert_close(of_process[name], value, reduction_length=61, name=name)
+        for way, results in expected.items():
+            for name, value in results.items():
+                assert_close(of_process[way][name], value, reduction_length=61, name=name)
 
 
 DIFFERENT = {

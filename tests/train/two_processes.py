@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.shard_tables import PartSource, tabulate
 from jaxgraph.nn import GraphSAGE, SAGEConv
 from jaxgraph.parallel import make_mesh, open_parts, place
@@ -115,6 +116,19 @@ def train_on_batches(sharded: Any) -> dict[str, Any]:
     return found
 
 
+def train_by_column(sharded: Any) -> dict[str, Any]:
+    """Trains a model on mini-batches of a graph in mode "p3", step by step and in the pipeline."""
+    sizes, found = (FEATURES, 8, CLASSES), {}
+    for staleness in (0, 3):
+        model = GraphSAGE(*sizes, num_layers=2, dropout=0.4, norm="layer", rngs=nnx.Rngs(0))
+        loader = Loader(small_graph(61), [3, 2], sharded=sharded, batch_size=6)
+        adam = optax.adam(0.02)
+        history = fit(model, loader, adam, epochs=3, seed=SEED, staleness=staleness)
+        found |= {f"loss {staleness}": history.loss, f"val_loss {staleness}": history.val_loss}
+        found[f"logits {staleness}"] = predict(model, sharded).tolist()
+    return found
+
+
 def refused(sharded: Any, rank: int) -> dict[str, str]:
     """What `fit` says where the last process has other arguments; each case differs in one."""
     other = rank == PROCESSES - 1
@@ -146,7 +160,12 @@ def main(rank: int, port: int, result: Path, folder: Path) -> None:
     source = OwnParts(tabulate(graph, random_partition(graph, parts)), rank)
     sharded = place(source, make_mesh(parts, hosts=PROCESSES))
     if folder.name == "batches":
-        result.write_text(json.dumps(train_on_batches(sharded)))
+        found = {"pulled": train_on_batches(sharded)}
+        tables = tabulate(graph, random_partition(graph, parts), "domain", columns=ColumnRequest())
+        source = OwnParts(tables, rank)
+        by_column = place(source, make_mesh(parts, hosts=PROCESSES), "p3")
+        found["pushed"] = train_by_column(by_column)
+        result.write_text(json.dumps(found))
         return
     found = train(sharded)
     found["read"] = source.read
