@@ -189,6 +189,12 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
     sample_cache: str | None = of_batches(
         "Memory of each of several devices, as 100MB, for a copy of the rows that are read most."
     )
+    staleness: int = of_batches(
+        "Mode p3: 3 works on three mini-batches at once, so that devices compute while they send; "
+        "a step then has the gradient of three steps before. 0: one after the other.",
+        0,
+        least=0,
+    )
     labels_as_inputs: float | None = of_training(
         "Give labels of training nodes to the model: in each epoch this share of them shows its "
         "label, and the others learn theirs; 0.5 is usual.",
@@ -234,15 +240,27 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
             self.refuse(["devices"], f"for --mode stream only; the mode is {self.mode or 'sar'}.")
 
     def _check_sample(self) -> None:
-        own = ["batch_size", "sample_method", "sample_cache"]
+        own = ["batch_size", "sample_method", "sample_cache", "staleness"]
         if self.sample is None:
             self.refuse(own, "for mini-batches; add the fan-outs of layers, as --sample 15,10,5.")
             return
         fanouts_of(self.sample)
         if self.sample_cache is not None:
             bytes_of("--sample-cache", self.sample_cache)
-        if self.mode not in (None, *MODES):
-            self.refuse(["sample"], f"for --mode sar or domain; the mode is {self.mode}.")
+        if self.mode not in (None, *MODES, "p3"):
+            self.refuse(["sample"], f"for --mode sar, domain or p3; the mode is {self.mode}.")
+        if self.mode == "p3":
+            self.refuse(
+                ["sample_cache"],
+                "not for --mode p3, where no device reads rows of features; leave it out.",
+            )
+        if self.staleness not in (0, 3):
+            raise ValueError(f"--staleness: got {self.staleness}; expected 0, or 3 with --mode p3.")
+        if self.staleness and self.mode != "p3":
+            raise ValueError(
+                f"--staleness: got {self.staleness} for --mode {self.mode or 'sar'}; expected 0, "
+                "or --mode p3."
+            )
         if self.model == "appnp":
             self.refuse(["sample"], "appnp reads one neighbourhood many times; leave it out.")
         self.refuse(

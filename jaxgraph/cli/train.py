@@ -347,7 +347,7 @@ def _train(
     if options.sample is not None:
         graph: Any = run.source[0]  # pyright: ignore[reportIndexIssue]
         source = loader_of(options, graph, sharded)
-    steps = 1 if source is sharded else len(source)
+    steps = 1 if source is sharded else len(source) + options.staleness
     hosts, log = sharded.shards.exchange.hosts, None
     if options.log is not None:
         per_host = mesh.size // hosts if hosts > 1 else None
@@ -399,6 +399,7 @@ def _train(
                 optimizer_of(settings),
                 epochs=settings.epochs,
                 task=_task_of(options),
+                staleness=options.staleness,
                 seed=options.seed,
                 memory_limit=options.memory_limit,
                 patience=settings.patience or None,
