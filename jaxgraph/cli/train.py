@@ -200,7 +200,7 @@ def _read(options: TrainOptions, group: ProcessGroup) -> _Run:
     facts = facts_of(graph, dataset=options.dataset, normalized=divided)
     _check_trainable(facts)
     if options.sample is not None:
-        check_sampled(options, settings, facts)
+        check_sampled(options, settings, facts, options.parts or 1)
     how: dict[str, Any] = {"method": partitioner, "seed": options.seed, "order": options.order}
     if not finds_parts:
         parts = partition(graph, options.parts or 1, **how)

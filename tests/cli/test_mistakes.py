@@ -106,6 +106,11 @@ MISTAKES: dict[str, dict[str, str]] = {
         "--dataset cora": "no file or folder",
     },
     "plan": {
+        f"{COUNTS} --target cpu --sample 5": "--sample: draws from a graph; give --dataset",
+        f"{SBM} --target cpu --batch-size 5": "--batch-size: for mini-batches; add the fan-outs",
+        f"{SBM} --target cpu --sample 5 --save OUT": "--save: for steps over the whole graph",
+        f"{SBM} --target cpu --layers 2 --sample 5": "--sample: got 1 fan-outs for 2 layers",
+        "--dataset karate --target cpu --layers 1 --sample 5": "--sample: karate has no features",
         f"{COUNTS} --target h20x8": "Did you mean 'h200'?",
         f"{COUNTS} --target cpux2 --num-nodes -5": "--num-nodes: got -5",
         "--num-nodes 5 --target cpu": "--num-features, --num-classes: missing",
