@@ -85,6 +85,37 @@ class ModelOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SampleOptions(ModelOptions):
+    """The options of a model, and of the mini-batches that it is trained on."""
+
+    sample: str | None = of_batches(
+        "Train on samples, instead of on the whole graph in each step: the most neighbours that a "
+        "node reads in each layer, the first layer first, as 15,10,5; -1 is all."
+    )
+    batch_size: int = of_batches(
+        "Training nodes of a step, of all devices together.", 1024, least=1
+    )
+    sample_method: str = of_batches(
+        "Neighbours of each node by itself, or many of them shared",
+        "neighbors",
+        choices=("neighbors", "labor"),
+    )
+
+    def is_sampled(self, *more: str) -> bool:
+        """Checks the options of mini-batches, of which some commands have `more`."""
+        if self.sample is None:
+            self.refuse(
+                ["batch_size", "sample_method", *more],
+                "for mini-batches; add the fan-outs of layers, as --sample 15,10,5.",
+            )
+            return False
+        fanouts_of(self.sample)
+        if self.model == "appnp":
+            self.refuse(["sample"], "appnp reads one neighbourhood many times; leave it out.")
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartsOptions(GraphOptions):
     """The options of a graph, and of the mode in which its parts are trained."""
 
@@ -146,7 +177,7 @@ def check_address(address: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
+class TrainOptions(ProcessOptions, PartsOptions, SampleOptions):
     """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     partition: Path | None = of_graph("Instead of a dataset: parts of `jaxgraph partition --out`.")
@@ -174,20 +205,14 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
     hosts: int | None = of_device(
         "Hosts of the devices; those of the processes if not given.", least=1
     )
-    sample: str | None = of_batches(
-        "Train on samples, instead of on the whole graph in each step: the most neighbours that a "
-        "node reads in each layer, the first layer first, as 15,10,5; -1 is all."
-    )
-    batch_size: int = of_batches(
-        "Training nodes of a step, of all devices together.", 1024, least=1
-    )
-    sample_method: str = of_batches(
-        "Neighbours of each node by itself, or many of them shared",
-        "neighbors",
-        choices=("neighbors", "labor"),
-    )
     sample_cache: str | None = of_batches(
         "Memory of each of several devices, as 100MB, for a copy of the rows that are read most."
+    )
+    staleness: int = of_batches(
+        "Mode p3: 3 works on three mini-batches at once, so that devices compute while they send; "
+        "a step then has the gradient of three steps before. 0: one after the other.",
+        0,
+        least=0,
     )
     labels_as_inputs: float | None = of_training(
         "Give labels of training nodes to the model: in each epoch this share of them shows its "
@@ -234,17 +259,24 @@ class TrainOptions(ProcessOptions, PartsOptions, ModelOptions):
             self.refuse(["devices"], f"for --mode stream only; the mode is {self.mode or 'sar'}.")
 
     def _check_sample(self) -> None:
-        own = ["batch_size", "sample_method", "sample_cache"]
-        if self.sample is None:
-            self.refuse(own, "for mini-batches; add the fan-outs of layers, as --sample 15,10,5.")
+        if not self.is_sampled("sample_cache", "staleness"):
             return
-        fanouts_of(self.sample)
         if self.sample_cache is not None:
             bytes_of("--sample-cache", self.sample_cache)
-        if self.mode not in (None, *MODES):
-            self.refuse(["sample"], f"for --mode sar or domain; the mode is {self.mode}.")
-        if self.model == "appnp":
-            self.refuse(["sample"], "appnp reads one neighbourhood many times; leave it out.")
+        if self.mode not in (None, *MODES, "p3"):
+            self.refuse(["sample"], f"for --mode sar, domain or p3; the mode is {self.mode}.")
+        if self.mode == "p3":
+            self.refuse(
+                ["sample_cache"],
+                "not for --mode p3, where no device reads rows of features; leave it out.",
+            )
+        if self.staleness not in (0, 3):
+            raise ValueError(f"--staleness: got {self.staleness}; expected 0, or 3 with --mode p3.")
+        if self.staleness and self.mode != "p3":
+            raise ValueError(
+                f"--staleness: got {self.staleness} for --mode {self.mode or 'sar'}; expected 0, "
+                "or --mode p3."
+            )
         self.refuse(
             ["message_flow", "memory_limit", "repartition"],
             "for steps over the whole graph; leave it out, or leave out --sample. A smaller "

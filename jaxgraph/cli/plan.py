@@ -16,8 +16,9 @@ from jaxgraph.cli.command import REQUIRED, count, of_device, of_graph, option, o
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.display import Output, byte_text, second_text
 from jaxgraph.cli.graphs import load_typed
-from jaxgraph.cli.options import PARTITIONERS, GraphOptions, ModelOptions
-from jaxgraph.cli.recipes import build_model, chosen_recipe, optimizer_of
+from jaxgraph.cli.options import PARTITIONERS, GraphOptions, SampleOptions
+from jaxgraph.cli.recipes import Recipe, build_model, chosen_recipe, optimizer_of
+from jaxgraph.cli.sampling import check_sampled, dense, fanouts_of
 from jaxgraph.external.request import METHODS
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import GraphFacts, facts_of, facts_of_typed
@@ -25,13 +26,21 @@ from jaxgraph.typed_graph import TypedGraph
 from jaxgraph.written_file import check_writable
 
 if TYPE_CHECKING:
-    from jaxgraph.planner import Considered, GraphCounts, Option, Plan, TypedCounts
+    from jaxgraph.planner import (
+        Considered,
+        GraphCounts,
+        Option,
+        Plan,
+        Target,
+        TypedCounts,
+    )
 
+_GENERATED = ("num_nodes", "num_classes", "num_features", "degree")
 _COUNTS = ("num_nodes", "num_edges", "num_features", "num_classes")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(GraphOptions, ModelOptions):
+class PlanOptions(GraphOptions, SampleOptions):
     """The options of `jaxgraph plan`; None leaves the choice to the recipe."""
 
     num_edges: int | None = of_graph(
@@ -69,6 +78,13 @@ class PlanOptions(GraphOptions, ModelOptions):
                 ["num_edges", "num_edge_types"],
                 "for a graph by its counts; leave it or --dataset out.",
             )
+        if self.is_sampled():
+            if self.dataset is None:
+                self.refuse(["sample"], "draws from a graph; give --dataset in place of counts.")
+            self.refuse(
+                ["memory_limit", "compile", "save"],
+                "for steps over the whole graph; leave it out, or leave out --sample.",
+            )
 
 
 def run_plan(options: PlanOptions) -> None:
@@ -82,6 +98,9 @@ def run_plan(options: PlanOptions) -> None:
     target = find_target(options.target, hosts=options.hosts)
     settings = chosen_recipe(options, options.dataset or "")
     source, facts = _source(options)
+    if options.sample is not None:
+        _plan_samples(options, settings, source, facts, target)
+        return
     model = build_model(settings, facts, options.seed)
     mesh_of(target.devices if target.is_emulated else 1)
     output, given = Output(), options.memory_limit
@@ -108,6 +127,34 @@ def run_plan(options: PlanOptions) -> None:
     output.print(command, soft_wrap=True, highlight=False, markup=False)
     if options.save is not None:
         plan.save(options.save)
+
+
+def _plan_samples(
+    options: PlanOptions, settings: Recipe, graph: Any, facts: GraphFacts, target: "Target"
+) -> None:
+    """Compares what mini-batches send in each mode."""
+    from jaxgraph.planner import choose_for_samples
+
+    if not isinstance(graph, Graph):
+        raise ValueError(f"--sample: not for {graph.name}, whose edges have types.")
+    check_sampled(options, settings, facts, target.devices)
+    method, width = options.partitioner or "metis", settings.hidden * (settings.heads or 1)
+    found = choose_for_samples(
+        dense(graph, says=True),
+        fanouts_of(str(options.sample)),
+        num_devices=target.devices,
+        hidden=width if settings.layers > 1 else facts.num_classes,
+        batch_size=options.batch_size,
+        method=method,
+        sample_method=options.sample_method,
+        seed=options.seed,
+    )
+    cut = f"--parts {target.devices} --mode {found.mode} --partitioner {method}"
+    given = _given(options, ("model", "hidden", "layers", "heads", "norm"))
+    drawn = _given(options, ("sample", "batch_size", "sample_method"))
+    command = " ".join(["jaxgraph train", *_graph_given(options), cut, *given, *drawn])
+    for line in (str(found), f"Recommended: {command}"):
+        Output().print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _source(
@@ -138,11 +185,7 @@ def _is_cut_from_files(option: "Option") -> bool:
 
 def _command(options: PlanOptions, plan: "Plan") -> str:
     """The command line that trains as planned; of a graph given by counts, two of them."""
-    option = plan.option
-    graph = [f"--dataset {options.dataset or 'YOUR-GRAPH'}"]
-    switches = ("undirected", "degree_features", "ignore_edge_data")
-    graph += [option_name(name) for name in switches if getattr(options, name)]
-    graph += _given(options, ("labels_per_class",) if options.dataset else ())
+    option, graph = plan.option, _graph_given(options)
     cut = [f"--parts {plan.num_parts}", f"--mode {option.mode}"]
     cut += _given(option, ("rest", "topology", "chunks"))
     cut += [f"--partitioner {option.method}"]
@@ -156,6 +199,14 @@ def _command(options: PlanOptions, plan: "Plan") -> str:
     if plan.mode == "stream" and plan.num_devices > 1:
         train.append(f"--devices {plan.num_devices}")
     return " ".join(["jaxgraph train", *graph, *cut, *train])
+
+
+def _graph_given(options: PlanOptions) -> list[str]:
+    """The options of the graph."""
+    graph = [f"--dataset {options.dataset or 'YOUR-GRAPH'}"]
+    switches = ("undirected", "degree_features", "ignore_edge_data")
+    graph += [option_name(name) for name in switches if getattr(options, name)]
+    return graph + _given(options, ("labels_per_class", *_GENERATED) if options.dataset else ())
 
 
 def _given(options: Any, names: Sequence[str]) -> list[str]:

@@ -32,7 +32,7 @@ def fanouts_of(text: str) -> list[int]:
     return [int(each) for each in text.split(",")]
 
 
-def check_sampled(options: Any, settings: Any, facts: GraphFacts) -> None:
+def check_sampled(options: Any, settings: Any, facts: GraphFacts, devices: int) -> None:
     """Refuses a model or a graph that mini-batches do not train, before any work."""
     fanouts = fanouts_of(options.sample)
     if len(fanouts) != settings.layers:
@@ -45,7 +45,7 @@ def check_sampled(options: Any, settings: Any, facts: GraphFacts) -> None:
             f"--sample: {facts.name} has no features, and learned rows of all nodes would move in "
             "every batch; --degree-features makes some."
         )
-    if "batch" in settings.norm and (options.parts or 1) > 1:
+    if "batch" in settings.norm and devices > 1:
         raise ValueError(
             f"--norm: {settings.norm} has the statistics of a batch, whose nodes several devices "
             "share; expected --norm layer, or --parts 1."

@@ -79,7 +79,8 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         "devices": f"{on}{options['parts']}, {options['mode']}{rest}{prefetch}",
     }
     if options["sample"] is not None:
-        rows["mini-batches"] = f"of {options['batch_size']:,}, fan-outs {options['sample']}"
+        stale = f", stale by {options['staleness']} steps" if options["staleness"] else ""
+        rows["mini-batches"] = f"of {options['batch_size']:,}, fan-outs {options['sample']}{stale}"
     for split, metrics in result["evaluation"].items():
         rows[split] = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     if "correct_and_smooth" in result:

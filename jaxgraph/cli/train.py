@@ -200,7 +200,7 @@ def _read(options: TrainOptions, group: ProcessGroup) -> _Run:
     facts = facts_of(graph, dataset=options.dataset, normalized=divided)
     _check_trainable(facts)
     if options.sample is not None:
-        check_sampled(options, settings, facts)
+        check_sampled(options, settings, facts, options.parts or 1)
     how: dict[str, Any] = {"method": partitioner, "seed": options.seed, "order": options.order}
     if not finds_parts:
         parts = partition(graph, options.parts or 1, **how)
@@ -347,7 +347,7 @@ def _train(
     if options.sample is not None:
         graph: Any = run.source[0]  # pyright: ignore[reportIndexIssue]
         source = loader_of(options, graph, sharded)
-    steps = 1 if source is sharded else len(source)
+    steps = 1 if source is sharded else len(source) + options.staleness
     hosts, log = sharded.shards.exchange.hosts, None
     if options.log is not None:
         per_host = mesh.size // hosts if hosts > 1 else None
@@ -399,6 +399,7 @@ def _train(
                 optimizer_of(settings),
                 epochs=settings.epochs,
                 task=_task_of(options),
+                staleness=options.staleness,
                 seed=options.seed,
                 memory_limit=options.memory_limit,
                 patience=settings.patience or None,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jaxgraph.planner.cost.online import profile
     from jaxgraph.planner.degree_model import GraphCounts
     from jaxgraph.planner.plan import Option, Plan, load_plan
+    from jaxgraph.planner.sampled import SampledChoice, choose_for_samples
     from jaxgraph.planner.streaming import fewest_parts, streamed_needs
     from jaxgraph.planner.targets import Target, find_target
     from jaxgraph.planner.typed_counts import TypedCounts
@@ -24,6 +25,7 @@ _MODULES = {
     "cost.online": ("profile",),
     "degree_model": ("GraphCounts",),
     "plan": ("Option", "Plan", "load_plan"),
+    "sampled": ("SampledChoice", "choose_for_samples"),
     "streaming": ("fewest_parts", "streamed_needs"),
     "targets": ("Target", "find_target"),
     "typed_counts": ("TypedCounts",),
@@ -37,9 +39,11 @@ __all__ = [
     "Option",
     "Plan",
     "Sample",
+    "SampledChoice",
     "Target",
     "TypedCounts",
     "choose",
+    "choose_for_samples",
     "consider",
     "fewest_parts",
     "find_target",

@@ -26,6 +26,7 @@ from jaxgraph.layout.sample_tables import (
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.samples import Sample, with_sample
 from jaxgraph.sampling.neighbors import Drawn, Draws, Neighbors
+from jaxgraph.sampling.order import of_devices
 from jaxgraph.sampling.sampler import Sampler
 
 GROWTH = 1.08
@@ -128,33 +129,29 @@ class Drawing:
     needed: SampleSizes
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Maker:
-    """Makes the samples of a sharded graph.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Drawer:
+    """Draws the samples of a graph for some devices.
 
     Attributes:
-      sharded: the graph.
       neighbors: its edges by receiver, of each set.
       draws: how they are drawn.
       ends: as of `SampleSizes`.
       homes: where the rows of each set of nodes are.
-      edge_data: arrays [edges, ...] of the edges of each set, by name.
       target: number of the set of the seeds.
       batch: the most seeds of a device.
-      base: sizes that hold a usual sample.
-      cache: rows that every device holds.
+      devices: of all processes.
+      by_column: whether devices hold columns of the features of all nodes.
     """
 
-    sharded: ShardedGraph
     neighbors: tuple[Neighbors, ...]
     draws: Draws
     ends: tuple[tuple[str, str, str], ...]
     homes: Mapping[str, Homes]
-    edge_data: tuple[Mapping[str, np.ndarray], ...]
     target: int
     batch: int
-    base: SampleSizes | None = None
-    cache: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    devices: int
+    by_column: bool
 
     def sampler(self) -> Sampler:
         """A sampler for one thread."""
@@ -165,8 +162,16 @@ class Maker:
         nodes = [len(homes.owner) for homes in self.homes.values()]
         return Sampler(self.neighbors, self.draws, ends, nodes, self.target)
 
-    def drawing(self, sampler: Sampler, seeds: np.ndarray, device: int, key: int) -> Drawing:
-        """Draws the sample of a device."""
+    def drawings(
+        self, samplers: Mapping[int, Sampler], seeds: np.ndarray, key: int
+    ) -> Iterator[Drawing]:
+        """Draws the samples of the devices that there are samplers for, each of its own seeds."""
+        owner = list(self.homes.values())[self.target].owner
+        of_each = of_devices(seeds, owner, self.devices)
+        for device, sampler in samplers.items():
+            yield self._drawing(sampler, of_each[device].astype(np.int32), device, key)
+
+    def _drawing(self, sampler: Sampler, seeds: np.ndarray, device: int, key: int) -> Drawing:
         drawn, requests = sampler.draw(seeds, key), []
         for number, homes in enumerate(self.homes.values()):
             ids = np.empty(drawn.nodes[0][number], np.int32)
@@ -181,15 +186,22 @@ class Maker:
         needed = SampleSizes(sets, self.ends, tuple(rows), edges, *of)
         return Drawing(sampler, drawn, tuple(requests), needed)
 
-    @property
-    def by_column(self) -> bool:
-        """True where devices hold columns of the features of all nodes."""
-        return self.sharded.shards.columns is not None
 
-    @property
-    def devices(self) -> int:
-        """Devices of all processes."""
-        return self.sharded.num_parts
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Maker(Drawer):
+    """Makes the samples of a sharded graph.
+
+    Attributes:
+      sharded: the graph.
+      edge_data: arrays [edges, ...] of the edges of each set, by name.
+      base: sizes that hold a usual sample.
+      cache: rows that every device holds.
+    """
+
+    sharded: ShardedGraph
+    edge_data: tuple[Mapping[str, np.ndarray], ...]
+    base: SampleSizes | None = None
+    cache: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def sizes_for(self, needed: SampleSizes) -> SampleSizes:
         """The smallest sizes of a ladder that hold a sample."""

@@ -22,16 +22,13 @@ from jaxgraph.parallel.spmd import on_host
 from jaxgraph.parallel.whole_graph import sharded_on_one
 from jaxgraph.sampling.batches import Drawing, Homes, Maker, in_order
 from jaxgraph.sampling.cache import with_cache
-from jaxgraph.sampling.neighbors import Draws
-from jaxgraph.sampling.order import epoch_key, of_devices, shuffled
+from jaxgraph.sampling.neighbors import Draws, check_method
+from jaxgraph.sampling.order import epoch_key, shuffled
 from jaxgraph.sampling.sampler import Sampler
 from jaxgraph.sampling.sources import Source, source_of
+from jaxgraph.sampling.usual import most_seeds, probed, with_usual_room
 from jaxgraph.seeds import checked_seed
 from jaxgraph.typed_graph import TypedGraph
-
-_PROBES = 8
-"""Batches from which the usual sizes of a sample are found."""
-_ROOM = 1.04
 
 
 class Loader:
@@ -104,7 +101,7 @@ class Loader:
             check_positive("threads", threads)
         cache_bytes = bytes_of("cache_bytes", cache_bytes) if cache_bytes else 0
         source = source_of(graph)
-        _check_method(method, replace, weights)
+        check_method(method, replace, weights)
         self.draws = Draws(source.fanouts(fanouts), bool(replace), method)
         self.fanouts = np.asarray(fanouts).tolist()
         self.seeds = source.seeds(nodes)
@@ -115,16 +112,18 @@ class Loader:
         self.sharded = placed_on_one(graph) if sharded is None else source.checked(sharded)
         homes = {name: _homes(self.sharded, name) for name in source.sets}
         _check_edges(self.sharded, source, homes)
-        per_device = -(-min(self.batch_size, len(self.seeds)) // self.sharded.num_parts)
+        devices = self.sharded.num_parts
         self._maker = Maker(
-            self.sharded,
-            neighbors,
-            self.draws,
-            source.ends,
-            homes,
-            source.edge_data(neighbors),
-            source.target,
-            per_device,
+            sharded=self.sharded,
+            neighbors=neighbors,
+            draws=self.draws,
+            ends=source.ends,
+            homes=homes,
+            edge_data=source.edge_data(neighbors),
+            target=source.target,
+            batch=most_seeds(self.batch_size, self.seeds, devices),
+            devices=devices,
+            by_column=self.sharded.shards.columns is not None,
         )
         self._free: queue.SimpleQueue[list[Sampler]] = queue.SimpleQueue()
         if cache_bytes:
@@ -134,7 +133,8 @@ class Loader:
                     "shard the graph with feature_budget=..., which lets devices hold more columns"
                 )
             self._maker = with_cache(self._maker, source.reads(), cache_bytes)
-        self._maker = dataclasses.replace(self._maker, base=self._probed())
+        needed = probed(self.seeds, self.batch_size, self.seed, self._needed)
+        self._maker = dataclasses.replace(self._maker, base=with_usual_room(_agreed(needed)))
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -188,17 +188,12 @@ class Loader:
 
     def _drawings(self, seeds: np.ndarray, key: int) -> list[Drawing]:
         maker = self._maker
-        local = maker.local_devices()
+        local = [index for index, _ in maker.local_devices()]
         try:
             samplers = self._free.get_nowait()
         except queue.Empty:
             samplers = [maker.sampler() for _ in local]
-        owner = list(maker.homes.values())[maker.target].owner
-        of_each = of_devices(seeds, owner, maker.devices)
-        return [
-            maker.drawing(sampler, of_each[index].astype(np.int32), index, key)
-            for sampler, (index, _) in zip(samplers, local, strict=True)
-        ]
+        return list(maker.drawings(dict(zip(local, samplers, strict=True)), seeds, key))
 
     def _placed(self, drawings: list[Drawing]) -> ShardedGraph:
         sizes = self._maker.sizes_for(_agreed([each.needed for each in drawings]))
@@ -206,15 +201,11 @@ class Loader:
         self._free.put([each.sampler for each in drawings])
         return found
 
-    def _probed(self) -> SampleSizes:
-        """Sizes that hold the samples of some batches, with some room."""
-        key = epoch_key(self.seed, 0)
-        ordered, found = shuffled(self.seeds, key), []
-        for start in range(0, len(ordered), self.batch_size)[:_PROBES]:
-            drawings = self._drawings(ordered[start : start + self.batch_size], key)
-            found += [each.needed for each in drawings]
-            self._free.put([each.sampler for each in drawings])
-        return _agreed(found).with_room(_ROOM)
+    def _needed(self, seeds: np.ndarray, key: int) -> list[SampleSizes]:
+        """The least sizes of the samples of a batch."""
+        drawings = self._drawings(seeds, key)
+        self._free.put([each.sampler for each in drawings])
+        return [each.needed for each in drawings]
 
 
 def _agreed(needed: list[SampleSizes]) -> SampleSizes:
@@ -245,16 +236,6 @@ def _homes(sharded: ShardedGraph, name: str) -> Homes:
     found = np.empty((2, len(owner)), np.int32)
     found[:, ids[owner, row]] = owner, row
     return Homes(found[0], found[1], ids.shape[1])
-
-
-def _check_method(method: Any, replace: Any, weights: Any) -> None:
-    if method not in ("neighbors", "labor"):
-        raise ValueError(f"method is {method!r}; expected 'neighbors' or 'labor'")
-    if method == "labor" and (replace or weights is not None):
-        raise ValueError(
-            "method 'labor' draws all neighbours alike, and none twice; leave out replace and "
-            "weights, or take method='neighbors'"
-        )
 
 
 def _check_edges(sharded: ShardedGraph, source: Source, homes: Mapping[str, Homes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -102,3 +103,14 @@ def neighbors_of(
     pointers = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
     ordered = None if weights is None else np.asarray(weights, np.float32)[order]
     return Neighbors(pointers, np.asarray(senders, np.int32)[order], order, ordered)
+
+
+def check_method(method: Any, replace: Any = False, weights: Any = None) -> None:
+    """Refuses a method that there is not, or one that other arguments contradict."""
+    if method not in ("neighbors", "labor"):
+        raise ValueError(f"method is {method!r}; expected 'neighbors' or 'labor'")
+    if method == "labor" and (replace or weights is not None):
+        raise ValueError(
+            "method 'labor' draws all neighbours alike, and none twice; leave out replace and "
+            "weights, or take method='neighbors'"
+        )

@@ -72,6 +72,20 @@ def test_a_limit_too_small_shows_what_was_found_and_the_least() -> None:
     assert "for its arguments alone" in result.stdout
 
 
+@pytest.mark.parametrize(("features", "mode"), [("4", "domain"), ("400", "p3")])
+def test_mini_batches_are_planned_by_what_they_send(features: str, mode: str) -> None:
+    drawn = ["--layers", "2", "--hidden", "4", "--sample", "5,5", "--batch-size", "256"]
+    graph = ["--dataset", "sbm", "--num-nodes", "2000", "--num-features", features]
+    shown = command.run("plan", *graph, *drawn, "--target", "h200x4", "--partitioner", "hash")
+    recommended = re.search(r"Recommended: jaxgraph (.*)", shown)
+    assert f"Chosen: {mode}" in shown and recommended is not None
+    assert f"--num-nodes 2000 --num-features {features} --parts 4 --mode {mode}" in shown
+    assert "--sample 5,5 --batch-size 256" in recommended[1]
+    # All options of the command are right, up to one that is wrong.
+    wrong = refused(*shlex.split(recommended[1]), "--predictions", "missing/out")
+    assert "there is no folder missing" in wrong
+
+
 @pytest.mark.slow
 def test_training_takes_the_mode_that_is_planned() -> None:
     small = ["--dataset", "sbm", "--num-nodes", "200", "--hidden", "4", "--epochs", "2"]

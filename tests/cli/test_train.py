@@ -59,14 +59,24 @@ def test_message_flow_changes_no_number(tmp_path: Path):
         assert np.allclose(found[0][name], found[1][name], rtol=1e-4)
 
 
-def test_samples_of_all_neighbours_in_one_batch_are_the_whole_graph(tmp_path: Path):
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--sample-cache", "1kB"),
+        # The pipeline is emptied after each epoch: of one batch no gradient is stale.
+        pytest.param(("--mode", "p3", "--staleness", "3"), marks=pytest.mark.slow),
+    ],
+)
+def test_samples_of_all_neighbours_in_one_batch_are_the_whole_graph(
+    tmp_path: Path, more: tuple[str, ...]
+):
     written = [
         run(
             *("--layers", "2", "--epochs", "3", "--parts", "2", "--dropout", "0"),
-            *more,
+            *options,
             out=tmp_path / "run.json",
         )
-        for more in ((), ("--sample", "-1,-1", "--sample-cache", "1kB"))
+        for options in ((), ("--sample", "-1,-1", *more))
     ]
     whole, sampled = (each["history"] for each in written)
     for name in ("loss", "val_loss"):

@@ -1,0 +1,139 @@
+"""What mini-batches send: rows of features, or the first layer's edges and activations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_positive, kind_of
+from jaxgraph.layout.sample_tables import SampleSizes, block_shapes
+from jaxgraph.partition import partition
+from jaxgraph.sampling.usual import usual_sizes
+
+KINDS = ("rows", "structure", "forward", "backward")
+"""Rows of nodes and requests for them; nodes and edges; partial activations; their gradients."""
+_WORD = 4
+_OF_ROW = 4 + 4 + 4 + 1 + 1
+"""Bytes of a row beside its features: the request; label, degree, training mask, self-loop."""
+_OF_SENDER = 4 + 4 + 1 + 1
+"""Bytes of a sender that is pushed: where its columns are, degree, mask, self-loop."""
+_OF_RECEIVER = 4 + 4 + 1 + 1
+"""Bytes of a receiver: degree, its edges over those drawn, mask, self-loop."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledChoice:
+    """What a step on a mini-batch sends in each mode.
+
+    Attributes:
+      num_devices: of all hosts.
+      method: the partitioner.
+      sent: bytes that leave each device, by mode, "domain" and "p3", and by kind: "rows" of nodes,
+        "structure" of the first layer, its partial activations "forward", and their gradients
+        "backward".
+    """
+
+    num_devices: int
+    method: str
+    sent: Mapping[str, Mapping[str, int]]
+
+    @property
+    def total(self) -> dict[str, int]:
+        """Bytes of each mode."""
+        return {mode: sum(kinds.values()) for mode, kinds in self.sent.items()}
+
+    @property
+    def mode(self) -> str:
+        """The mode that sends less; "domain" where both send as much."""
+        return min(self.total, key=self.total.__getitem__)
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [("mode", *KINDS, "total")]
+        for mode, kinds in self.sent.items():
+            counts = [f"{x:,}" for x in (*(kinds[kind] for kind in KINDS), self.total[mode])]
+            rows.append((mode, *counts))
+        lines = [f"Bytes that leave each of {self.num_devices} device(s) in a step:"]
+        lines += [f"{mode:6}" + "".join(f"{x:>15}" for x in numbers) for mode, *numbers in rows]
+        return "\n".join([*lines, f"Chosen: {self.mode}"])
+
+
+def choose_for_samples(
+    graph: Graph,
+    fanouts: Sequence[int],
+    *,
+    num_devices: int,
+    hidden: int,
+    batch_size: int = 1024,
+    method: str = "hash",
+    sample_method: str = "neighbors",
+    seed: int = 0,
+) -> SampledChoice:
+    """Chooses whether mini-batches pull rows of features, or push edges and pull activations.
+
+    With G devices, F features, H hidden values, N and M senders and receivers of the first layer
+    and R rows that a device asks of each other one, bytes leave each device in a step:
+
+        domain: (G - 1) R (4 F + 14)
+        p3:     (G - 1) (structure + 10 N + 10 M + 2 * 4 M H) + rows of M without features
+
+    Sizes are those of some batches, padded as a step is compiled for. Bytes are those of a GCN of
+    float32; GraphSAGE pushes no degrees of senders, and attention sends more. The gradient of the
+    parameters is left out: it is the same in both.
+
+    Args:
+      graph: the graph, with dense features and training nodes.
+      fanouts: as for `jaxgraph.sampling.Loader`.
+      num_devices: G.
+      hidden: H, the width of the first layer's output.
+      batch_size: seeds of a batch, of all devices together.
+      method: the partitioner.
+      sample_method: `method` of the loader.
+      seed: of the partition, the order and the draws.
+
+    Returns:
+      The bytes of both modes, and the one that sends less.
+
+    Raises:
+      ValueError: an argument is of the wrong kind or out of range, or the graph has no features or
+        no training nodes.
+
+    References:
+      P3, section 3.2.2.
+    """
+    if not isinstance(graph, Graph):
+        raise ValueError(f"graph is {kind_of(graph)}; expected a jaxgraph.Graph")
+    if graph.num_features < 1:
+        raise ValueError(
+            "the graph has no features, which batches would read; give Graph nodes=..."
+        )
+    check_positive("batch_size", batch_size)
+    check_positive("hidden", hidden)
+    parts = partition(graph, num_devices, method=method, seed=seed)
+    others, sent = parts.num_parts - 1, {}
+    for mode in ("domain", "p3"):
+        sizes = usual_sizes(
+            graph,
+            fanouts,
+            parts,
+            batch_size=batch_size,
+            method=sample_method,
+            seed=seed,
+            by_column=mode == "p3",
+        )
+        features = 0 if sizes.by_column else graph.num_features
+        kinds = {"rows": sizes.asked[0] * (_WORD * features + _OF_ROW)}
+        kinds |= _pushed(sizes, hidden) if sizes.by_column else dict.fromkeys(KINDS[1:], 0)
+        sent[mode] = {kind: others * count for kind, count in kinds.items()}
+    return SampledChoice(parts.num_parts, method, sent)
+
+
+def _pushed(sizes: SampleSizes, hidden: int) -> dict[str, int]:
+    """Bytes that a device pushes to each other one, by kind."""
+    block, shapes = sizes.block(0, 0), block_shapes(sizes.block(0, 0))
+    # Features have no gradient, so that no device reads the edges by sender.
+    words = sum(math.prod(x) for name, x in shapes.items() if name.startswith("by_receiver/"))
+    nodes = block.num_senders * _OF_SENDER + block.num_receivers * _OF_RECEIVER
+    activations = block.num_receivers * hidden * _WORD
+    return dict(zip(KINDS[1:], (_WORD * words + nodes, activations, activations), strict=True))
