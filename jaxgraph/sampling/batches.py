@@ -62,16 +62,17 @@ class Homes:
             # Ids are nodes: clipping costs less than to refuse others.
             return Requests(ids, self.row.take(held_ids, mode="clip"), none, none, none)
         owner, places = self.owner[held_ids], self.row[held_ids].astype(np.int64)
-        remote = owner != device
+        remote, copied = owner != device, 0
         if self.cached is not None:
             found = self.cached[held_ids]
             is_cached = remote & (found >= 0)
+            copied = int(is_cached.sum())
             places[is_cached] = self.rows + found[is_cached]
             remote &= ~is_cached
         which = np.flatnonzero(remote)
         order = which[np.argsort(owner[which], kind="stable")]
         counts = np.bincount(owner[order], minlength=devices)
-        return Requests(ids, places, order, counts, places[order])
+        return Requests(ids, places, order, counts, places[order], copied)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Requests:
       order: int [remote], the nodes that other devices hold, by device.
       counts: int [devices], how many of each.
       wanted: int64 [remote], their rows there.
+      copied: how many of other devices are in the cache.
     """
 
     ids: np.ndarray
@@ -91,6 +93,7 @@ class Requests:
     order: np.ndarray
     counts: np.ndarray
     wanted: np.ndarray
+    copied: int = 0
 
     def write(self, views: Mapping[str, np.ndarray], name: str, first: int) -> None:
         """Fills a set's arrays of a sample; rows of other devices are numbered from `first` on."""
@@ -127,6 +130,26 @@ class Drawing:
     drawn: Drawn
     requests: tuple[Requests, ...]
     needed: SampleSizes
+
+
+@dataclasses.dataclass
+class Usage:
+    """What a consumer of batches waited for, and what their devices had copies of.
+
+    Attributes:
+      waited: seconds in which it was idle.
+      remote: rows of features, of other devices, that batches read; of columns their slices.
+      copied: how many of these the device had a copy of.
+    """
+
+    waited: float = 0.0
+    remote: int = 0
+    copied: int = 0
+
+    @property
+    def share_copied(self) -> float | None:
+        """Share of what other devices hold that was read from a copy; None: all was here."""
+        return self.copied / self.remote if self.remote else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -211,6 +234,17 @@ class Maker(Drawer):
             factor *= GROWTH
         return sizes
 
+    def reads(self, drawings: Sequence[Drawing]) -> tuple[int, int]:
+        """How much of other devices' features samples read, and of how much there are copies."""
+        requests = [each for drawing in drawings for each in drawing.requests]
+        columns = self.sharded.shards.manifest.columns
+        if columns is None:
+            copied = sum(each.copied for each in requests)
+            return copied + sum(len(each.order) for each in requests), copied
+        rows = sum(len(each.ids) for each in requests)
+        # Of as many slices as there are devices, each holds one of its own and perhaps copies.
+        return rows * (self.devices - 1), rows * (columns.replicas - 1)
+
     def local_devices(self) -> list[tuple[int, Any]]:
         """The devices of this process, with their numbers."""
         found = enumerate(self.sharded.mesh.devices.flat)
@@ -289,11 +323,11 @@ def in_order(
     tasks: Sequence[Any],
     threads: int,
     is_idle: Callable[[], bool],
-    idle: list[float],
+    usage: Usage,
 ) -> Iterator[Any]:
     """The results of tasks in their order, made by threads, a few of them ahead.
 
-    The seconds that pass in waiting while `is_idle()` are added to `idle`.
+    The seconds that pass in waiting while `is_idle()` are added to those of `usage`.
     """
     pool = ThreadPoolExecutor(threads, "samples")
     ahead: deque[Future[Any]] = deque()
@@ -302,17 +336,17 @@ def in_order(
             ahead.append(pool.submit(make, task))
             if len(ahead) <= threads + 1:
                 continue
-            yield _taken(ahead.popleft(), is_idle, idle)
+            yield _taken(ahead.popleft(), is_idle, usage)
         while ahead:
-            yield _taken(ahead.popleft(), is_idle, idle)
+            yield _taken(ahead.popleft(), is_idle, usage)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _taken(future: Future[Any], is_idle: Callable[[], bool], idle: list[float]) -> Any:
+def _taken(future: Future[Any], is_idle: Callable[[], bool], usage: Usage) -> Any:
     while not future.done():
         started, was_idle = time.perf_counter(), is_idle()
         wait([future], _POLL_SECONDS)
         if was_idle:
-            idle.append(time.perf_counter() - started)
+            usage.waited += time.perf_counter() - started
     return future.result()

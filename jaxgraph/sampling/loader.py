@@ -20,7 +20,7 @@ from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.parallel import ShardedGraph, make_mesh, place, shard
 from jaxgraph.parallel.spmd import on_host
 from jaxgraph.parallel.whole_graph import sharded_on_one
-from jaxgraph.sampling.batches import Drawing, Homes, Maker, in_order
+from jaxgraph.sampling.batches import Drawing, Homes, Maker, Usage, in_order
 from jaxgraph.sampling.cache import with_cache
 from jaxgraph.sampling.neighbors import Draws, check_method
 from jaxgraph.sampling.order import epoch_key, shuffled
@@ -158,12 +158,12 @@ class Loader:
         Returns:
           The sharded graph with the batch, again and again.
         """
-        return self.batches_waited_for(epoch, lambda: False, [])
+        return self.batches_waited_for(epoch, lambda: False, Usage())
 
     def batches_waited_for(
-        self, epoch: int, is_idle: Callable[[], bool], idle: list[float]
+        self, epoch: int, is_idle: Callable[[], bool], usage: Usage
     ) -> Iterator[ShardedGraph]:
-        """As `batches`; the seconds waited for while `is_idle()` are added to `idle`."""
+        """As `batches`; `usage` counts, and the seconds waited for are those while `is_idle()`."""
         key = epoch_key(self.seed, epoch)
         ordered = shuffled(self.seeds, key)
         starts = range(0, len(ordered), self.batch_size)
@@ -172,9 +172,11 @@ class Loader:
 
         def make(seeds: np.ndarray) -> Any:
             drawings = self._drawings(seeds, key)
-            return self._placed(drawings) if alone else drawings
+            reads = self._maker.reads(drawings)
+            return self._placed(drawings) if alone else drawings, reads
 
-        for found in in_order(make, tasks, self.threads, is_idle, idle):
+        for found, (remote, copied) in in_order(make, tasks, self.threads, is_idle, usage):
+            usage.remote, usage.copied = usage.remote + remote, usage.copied + copied
             yield found if alone else self._placed(found)
 
     @property

@@ -44,12 +44,14 @@ class Outcome:
         task evaluates no training nodes.
       is_best: whether the validation loss is the lowest so far.
       waited: share of the time of steps in which devices waited for a batch; None: of whole graphs.
+      copied: as of `jaxgraph.train.history.EpochRecord`.
     """
 
     loss: jax.Array
     metrics: Mapping[str, Mapping[str, jax.Array]]
     is_best: jax.Array
     waited: float | None = dataclasses.field(default=None, metadata={"static": True})
+    copied: float | None = dataclasses.field(default=None, metadata={"static": True})
 
 
 def epoch_on(learner: Learner, graphs: tuple[ShardedGraph, ...]) -> EpochProgram:

@@ -30,7 +30,8 @@ class EpochLog:
 
     - `slowest_part`: the number of the part whose layers take longest and their `seconds`; null
       unless `fit` measures, until every part has been measured.
-    - `waited`: as `EpochRecord` has it, the share of time in which devices waited for mini-batches.
+    - `waited`, `copied`: as `EpochRecord` has them, the share of time in which devices waited for
+      mini-batches, and the share of other devices' features that they read from copies.
     - `memory`: bytes of `program`, those that the epoch takes of each device, of `resident`, those
       that this process takes of its host, and of `device_peak`, the most that its first device has
       held, as far as they are known.
@@ -91,6 +92,7 @@ class EpochLog:
             "metrics": {split: dict(values) for split, values in record.metrics.items()},
             "slowest_part": slowest and {"part": slowest.part, "seconds": slowest.seconds},
             "waited": record.waited,
+            "copied": record.copied,
             "memory": {
                 "program": self._program,
                 "resident": _resident_bytes(),

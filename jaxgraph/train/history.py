@@ -48,6 +48,9 @@ class EpochRecord:
         measures, until it has measured all parts.
       waited: share of the time of the steps in which the devices waited for a mini-batch; None:
         steps were over whole graphs.
+      copied: the share of the features of other devices, among those that mini-batches read, of
+        which the device had a copy: the hit rate of `cache_bytes`, or of the copies of columns in
+        mode "p3" (`feature_budget`). None: there are no other devices.
     """
 
     epoch: int
@@ -58,6 +61,7 @@ class EpochRecord:
     is_best: bool
     slowest_part: SlowestPart | None = None
     waited: float | None = None
+    copied: float | None = None
 
     @property
     def val_accuracy(self) -> float:
@@ -228,6 +232,9 @@ class History:
         waited = [record.waited for record in self.records]
         if any(share is not None for share in waited):
             contents["waited"] = waited
+        copied = [record.copied for record in self.records]
+        if any(share is not None for share in copied):
+            contents["copied"] = copied
         if self.needs is not None:
             contents["needs"] = dataclasses.asdict(self.needs)
         if self.measured is not None:

@@ -251,7 +251,7 @@ def _record(epoch: int, outcome: Outcome, seconds: float, slowest: Any) -> Epoch
     val_loss = metrics.get("val", {}).get("loss", math.nan)
     is_best = bool(outcome.is_best)
     of_epoch = epoch, float(outcome.loss), val_loss, seconds, metrics, is_best, slowest
-    return EpochRecord(*of_epoch, outcome.waited)
+    return EpochRecord(*of_epoch, outcome.waited, outcome.copied)
 
 
 def _not_finite(record: EpochRecord) -> str:

@@ -15,6 +15,7 @@ from jaxgraph.nn import BatchNorm
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.spmd import on_host
 from jaxgraph.sampling import Loader
+from jaxgraph.sampling.batches import Usage
 from jaxgraph.train.epoch import EpochProgram, Outcome, graph_key, programs_of
 from jaxgraph.train.fit_state import Held, TrainState, as_shape, replicate
 from jaxgraph.train.identity import definition
@@ -37,23 +38,23 @@ class SampledEpoch(EpochProgram):
     def run(self, held: Held, epoch: int) -> tuple[Held, Outcome]:
         """See `EpochProgram.run`."""
         (graph,), programs = self.graphs, programs_of(self.learner)
-        state, total, share = self.steps(held, epoch)
+        state, total, of_epoch = self.steps(held, epoch)
         evaluation = programs.evaluate(state, graph)
         kept, outcome = programs.choose(state, held.kept, graph, [total], [evaluation])
-        return Held(state, kept, held.key), dataclasses.replace(outcome, waited=share)
+        return Held(state, kept, held.key), dataclasses.replace(outcome, **of_epoch)
 
-    def steps(self, held: Held, epoch: int) -> tuple[TrainState, Sums, float]:
-        """The steps of an epoch, and the share of their time in which devices waited."""
+    def steps(self, held: Held, epoch: int) -> tuple[TrainState, Sums, dict[str, float | None]]:
+        """The steps of an epoch, and the shares `waited` and `copied` of its `Outcome`."""
         (graph,), programs = self.graphs, programs_of(self.learner)
         state, number = held.state, replicate(np.int32(epoch), graph)
-        total, waited, started = None, [], time.perf_counter()
+        total, usage, started = None, Usage(), time.perf_counter()
         is_emulated = graph.mesh.devices.flat[0].platform == "cpu" and graph.num_parts > 1
         step, after = self.stepper()
 
         def is_idle() -> bool:
             return total is None or all(leaf.is_ready() for leaf in jax.tree.leaves(total))
 
-        batches = self.loader.batches_waited_for(epoch, is_idle, waited)
+        batches = self.loader.batches_waited_for(epoch, is_idle, usage)
         for index, (batch, is_new) in enumerate(_with_last_again(batches, after)):
             of_batch = graph_key(held.key, number, replicate(np.int32(index), graph))
             before = total
@@ -64,7 +65,8 @@ class SampledEpoch(EpochProgram):
             jax.block_until_ready(total if is_emulated else before)
         assert total is not None
         jax.block_until_ready(total)
-        return state, total, sum(waited) / (time.perf_counter() - started)
+        waited = usage.waited / (time.perf_counter() - started)
+        return state, total, {"waited": waited, "copied": usage.share_copied}
 
     def stepper(self) -> tuple[Step, int]:
         """The function of an epoch's steps, and how many it takes after the last batch."""

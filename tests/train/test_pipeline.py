@@ -199,3 +199,25 @@ def test_a_cache_of_rows_and_too_few_columns_are_refused() -> None:
     narrow = graph().replace(nodes=np.asarray(graph().nodes)[:, :2])
     with pytest.raises(ValueError, match="2 feature column"):
         shard(narrow, random_partition(narrow, 3), make_mesh(3), "p3")
+
+
+@pytest.mark.parametrize(
+    ("mode", "devices", "cache", "copied"),
+    [
+        ("sar", 3, 0, 0.0),
+        ("sar", 3, 10**6, 1.0),
+        ("sar", 1, 0, None),
+        ("p3", 2, 0, 0.0),
+        # Two of four devices hold the same columns: of three others' a device has one's.
+        ("p3", 4, 0, 1 / 3),
+    ],
+)
+def test_the_history_has_the_hit_rate_of_copies(
+    mode: str, devices: int, cache: int, copied: float | None
+) -> None:
+    options = {"feature_budget": 100_000} if copied == 1 / 3 else {}
+    sharded = on_devices(graph(), devices, mode, **options)
+    loader = Loader(graph(), [3, 2], sharded=sharded, batch_size=30, cache_bytes=cache)
+    history = fit(model_of("sage"), loader, ADAM, epochs=1)
+    assert history.records[0].copied == (None if copied is None else pytest.approx(copied))
+    assert ("copied" in history.to_dict()) == (copied is not None)

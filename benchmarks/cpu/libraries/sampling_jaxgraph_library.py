@@ -92,7 +92,7 @@ class Library:
             nonlocal held, epoch
             state, _, share = program.steps(held, epoch)
             held, epoch = held._replace(state=state), epoch + 1
-            waited.append(share)
+            waited.append(share["waited"])
 
         def results() -> dict[str, np.ndarray]:
             seconds = []
