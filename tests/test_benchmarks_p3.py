@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import jaxgraph as jg
-from benchmarks import p3, push_pull
+from benchmarks import p3, p3_samples, push_pull
 from jaxgraph.analysis.traffic import Overlap
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.placed import placed_shapes
@@ -63,3 +63,19 @@ def test_an_enlarged_graph_has_the_shapes_of_a_larger_one():
 def test_a_kernel_or_a_loop_hides_a_transfer():
     found = [("fusion",), ("custom-call",), ("while",), ()]
     assert push_pull.hidden([Overlap("start", "body", True, each) for each in found]) == 2
+
+
+@pytest.mark.parametrize("way", [p3_samples.PULL, p3_samples.PUSH_PULL])
+def test_bytes_of_a_step_follow_from_the_sizes_of_samples(way: str):
+    samples, case = p3_samples.Samples(small_graph(400)), p3_samples.Case(10, 8, 2, 2)
+    loader = samples.loader(way, case)
+    found = p3_samples.traffic(case, loader.abstract_batch(), backward=True)
+    row = p3_samples.check(case, way, loader, found)
+    assert row["compiled_MB"] == pytest.approx(row["from_sizes_MB"], rel=0.03)
+
+
+def test_push_pull_sends_more_from_some_number_of_hidden_features_on():
+    samples = p3_samples.Samples(small_graph(400))
+    (row,) = p3_samples.crossovers(samples, [10])
+    names = {name: value for name, value in row.items() if name != "features"}
+    assert len(names) == 2 and all(value >= 0 for value in names.values())
