@@ -44,7 +44,7 @@ from jaxgraph.parallel.sharded_graph import AbstractSource
 from jaxgraph.planner.targets import find_target
 from jaxgraph.train.fit_state import abstract_state, abstract_variables
 from jaxgraph.train.objective import Split, gradients, objective, split_model
-from jaxgraph.train.pipeline import Batch, empty_flight, pipelined_step
+from jaxgraph.train.pipeline import GATHERED_APART, Batch, empty_flight, pipelined_step
 from jaxgraph.train.step import batch_step, make_learner
 
 CLASSES, BATCH = OGBN_PRODUCTS.num_classes, 1000
@@ -325,7 +325,9 @@ def steps(case: Case, loader: jg.sampling.Loader, chips: bool) -> dict[str, jax.
     flight = dataclasses.replace(flight, **own)
 
     def lowered(step: Any, *given: Any) -> jax.stages.Lowered:
-        return jax.jit(functools.partial(step, learner)).lower(state, *given)
+        options = GATHERED_APART if step is pipelined_step else None
+        program = jax.jit(functools.partial(step, learner), compiler_options=options)
+        return program.lower(state, *given)
 
     return {
         "one batch": lowered(batch_step, with_sample(graph, sample), key),

@@ -39,6 +39,8 @@ from pallas_kernels.pytrees import pytree
 
 STALENESS = 3
 """Steps of the optimizer between the weights that a gradient is of and the step that it makes."""
+GATHERED_APART: dict[str, Any] = {"xla_gpu_all_gather_combine_threshold_bytes": 0}
+"""Options for XLA, which would send all that is gathered at once, and compute nothing meanwhile."""
 Pytree = Any
 
 
@@ -240,7 +242,7 @@ class _Programs:
 @lru_cache(maxsize=LEARNERS)
 def _programs_of(learner: Learner) -> _Programs:
     """The compiled functions of a learner's pipeline."""
-    options = learner.compiler_options
+    options = GATHERED_APART | (learner.compiler_options or {})
     return _Programs(
         LatestPrograms(partial(empty_flight, learner)),
         LatestPrograms(partial(pipelined_step, learner), compiler_options=options),
