@@ -14,6 +14,7 @@ from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import Shard, ShardedGraph, spmd
 from jaxgraph.parallel.feature_protocol import features_of, plain_features
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.sampled_columns import SampledColumns
 from jaxgraph.parallel.samples import SampledLayer
 from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.aggregates import first_aggregation
@@ -59,14 +60,15 @@ def apply_model(
     try:
         outputs = model(plain, x, key=key, train=train)
     except (TypeError, AttributeError, ValueError) as error:
-        if flow and not hasattr(model, "edge_layers"):
+        of_columns = any(kind.__name__ in str(error) for kind in (FeatureColumns, SampledColumns))
+        if flow and not of_columns and not hasattr(model, "edge_layers"):
             raise ValueError(
                 f"{type(model).__name__} was called with a list of {len(flow)} neighborhoods, one "
                 "for each layer, as message_flow and a loader of batches have them, and failed: "
                 f"{error}. If it takes no list, give each layer its own; or train on the whole "
                 "graph, without message_flow"
             ) from error
-        if isinstance(error, ValueError) or FeatureColumns.__name__ not in str(error):
+        if isinstance(error, ValueError) or not of_columns:
             raise
         raise ValueError(
             f"the first layer of {type(model).__name__} cannot be split by column of features, "

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -253,7 +253,9 @@ def _programs_of(learner: Learner) -> _Programs:
 class PipelinedEpoch(SampledEpoch):
     """Runs epochs of batches in the pipeline, which is empty before and after each."""
 
-    def stepper(self) -> tuple[Step, int]:
+    after: ClassVar[int] = STALENESS
+
+    def stepper(self) -> Step:
         """See `SampledEpoch.stepper`."""
         (graph,), programs = self.graphs, _programs_of(self.learner)
         flight: Flight | None = None
@@ -266,7 +268,7 @@ class PipelinedEpoch(SampledEpoch):
             state, flight, sums = programs.step(state, graph, flight, entering)
             return state, sums
 
-        return step, STALENESS
+        return step
 
     def lowered(self, held: Held, batch: ShardedGraph) -> list[jax.stages.Lowered]:
         """See `SampledEpoch.lowered`."""

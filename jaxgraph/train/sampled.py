@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -35,6 +35,9 @@ class SampledEpoch(EpochProgram):
 
     loader: Loader = dataclasses.field(kw_only=True)
 
+    after: ClassVar[int] = 0
+    """Steps of an epoch after that of its last batch."""
+
     def run(self, held: Held, epoch: int) -> tuple[Held, Outcome]:
         """See `EpochProgram.run`."""
         (graph,), programs = self.graphs, programs_of(self.learner)
@@ -49,13 +52,13 @@ class SampledEpoch(EpochProgram):
         state, number = held.state, replicate(np.int32(epoch), graph)
         total, usage, started = None, Usage(), time.perf_counter()
         is_emulated = graph.mesh.devices.flat[0].platform == "cpu" and graph.num_parts > 1
-        step, after = self.stepper()
+        step = self.stepper()
 
         def is_idle() -> bool:
             return total is None or all(leaf.is_ready() for leaf in jax.tree.leaves(total))
 
         batches = self.loader.batches_waited_for(epoch, is_idle, usage)
-        for index, (batch, is_new) in enumerate(_with_last_again(batches, after)):
+        for index, (batch, is_new) in enumerate(_with_last_again(batches, self.after)):
             of_batch = graph_key(held.key, number, replicate(np.int32(index), graph))
             before = total
             state, sums = step(state, batch, of_batch, is_new)
@@ -68,10 +71,10 @@ class SampledEpoch(EpochProgram):
         waited = usage.waited / (time.perf_counter() - started)
         return state, total, {"waited": waited, "copied": usage.share_copied}
 
-    def stepper(self) -> tuple[Step, int]:
-        """The function of an epoch's steps, and how many it takes after the last batch."""
+    def stepper(self) -> Step:
+        """The function of an epoch's steps."""
         batch_step = programs_of(self.learner).batch_step
-        return lambda state, batch, key, is_new: batch_step(state, batch, key), 0
+        return lambda state, batch, key, is_new: batch_step(state, batch, key)
 
     def lowered(self, held: Held, batch: ShardedGraph) -> list[jax.stages.Lowered]:
         """The programs of `stepper`, that of a step first; its last output are the sums."""
@@ -88,7 +91,7 @@ class SampledEpoch(EpochProgram):
             lambda leaf: as_shape(leaf, replicated), (steps[0].out_info[-1], evaluation.out_info)
         )
         others = [programs.choose.lower(state, kept, graph, [sums], [evaluated])]
-        others += [programs.add.lower(sums, sums)] if len(self.loader) > 1 else []
+        others += [programs.add.lower(sums, sums)] if len(self.loader) + self.after > 1 else []
         compiled = tuple(each.compile() for each in (*steps, evaluation, *others))
         programs.times.append(time.perf_counter() - started)
         return compiled

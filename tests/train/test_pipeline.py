@@ -172,6 +172,24 @@ class Gathering(nnx.Module):
         return self.map(own.gathered(shard[-1].receivers, "a test"))
 
 
+class OfRows(nnx.Module):
+    """Multiplies the features by a matrix."""
+
+    def __init__(self) -> None:
+        self.kernel = nnx.Param(nnx.Rngs(0).normal((FEATURES, 8)))
+        self.convolution = nn.SAGEConv(8, CLASSES, rngs=nnx.Rngs(0))
+
+    def __call__(self, shard: Any, x: Any, **options: Any) -> jax.Array:
+        return self.convolution(shard[0], x @ self.kernel[...])
+
+
+def test_a_first_layer_that_needs_all_features_is_refused() -> None:
+    loader = Loader(graph(), [3], sharded=on_devices(graph(), 2, "p3"), batch_size=8)
+    message = "cannot be split by column of features, .*Start with one that can"
+    with pytest.raises(ValueError, match=message):
+        fit(OfRows(), loader, ADAM, epochs=1)
+
+
 @pytest.mark.parametrize(
     ("staleness", "mode", "make", "message"),
     [
@@ -210,14 +228,19 @@ def test_a_cache_of_rows_and_too_few_columns_are_refused() -> None:
         ("p3", 2, 0, 0.0),
         # Two of four devices hold the same columns: of three others' a device has one's.
         ("p3", 4, 0, 1 / 3),
+        ("p3", 3, 0, 1.0),
     ],
 )
 def test_the_history_has_the_hit_rate_of_copies(
     mode: str, devices: int, cache: int, copied: float | None
 ) -> None:
-    options = {"feature_budget": 100_000} if copied == 1 / 3 else {}
-    sharded = on_devices(graph(), devices, mode, **options)
-    loader = Loader(graph(), [3, 2], sharded=sharded, batch_size=30, cache_bytes=cache)
-    history = fit(model_of("sage"), loader, ADAM, epochs=1)
+    # Features of 120 columns take more than edges, so that slices differ in size.
+    wide = graph().replace(nodes=np.tile(np.asarray(graph().nodes), (1, 20)))
+    budget = {1 / 3: 25_000, 1.0: 100_000}.get(copied or 0)
+    options = {"feature_budget": budget} if mode == "p3" and budget else {}
+    sharded = on_devices(wide, devices, mode, **options)
+    loader = Loader(wide, [3, 2], sharded=sharded, batch_size=30, cache_bytes=cache)
+    model = nn.GraphSAGE(120, 8, CLASSES, num_layers=2, rngs=nnx.Rngs(0))
+    history = fit(model, loader, ADAM, epochs=1)
     assert history.records[0].copied == (None if copied is None else pytest.approx(copied))
     assert ("copied" in history.to_dict()) == (copied is not None)
