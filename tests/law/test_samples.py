@@ -274,6 +274,7 @@ def on_one_device(**options: Any) -> dict[str, Any]:
                 ("domain-3", 3_000, {"method": "labor"}),
                 ("sar-3", 0, {"replace": True}),
                 ("p3-4-copied", 0, {"threads": 2}),
+                ("p3-8", 0, {}),
                 ("p3-3", 0, {"method": "labor"}),
                 ("p3-1", 0, {"replace": True}),
             )
