@@ -61,7 +61,7 @@ WIDTHS = {
 }
 PARTS = ("example", "sweep", "pipeline")
 PHASES = re.compile(r"p3_(1M_forward|1D|1M_backward)")
-OWN = ("shares", "pulled", "gradient")
+OWN = ("shares", "pulled")
 CROSSOVERS = "Hidden features from which on push-pull sends more"
 PAPER = {"way": "paper", "nodes_at_2_hops": 188_339, "at_1_hop": 24_703}
 PAPER_MB = {PULL: 71.84, PUSH_PULL: 5}
@@ -315,7 +315,7 @@ def steps(case: Case, loader: jg.sampling.Loader, chips: bool) -> dict[str, jax.
     learner = make_learner(model, optimizer, task)
     state = abstract_state(model, optimizer, graph)
     key, exists = placed(jax.eval_shape(lambda: (jax.random.key(0), jax.numpy.bool_(True))))
-    entering = Batch(sample, key, state.params, exists)
+    entering = Batch(sample, key, state.params, state.statistics, exists)
     flight = placed(
         jax.eval_shape(functools.partial(empty_flight, learner), state, graph, entering)
     )

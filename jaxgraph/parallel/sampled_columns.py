@@ -39,6 +39,10 @@ Pytree = Any
 AtSync = Callable[[Callable[[], jax.Array]], jax.Array]
 
 
+class NotPipelinedError(ValueError):
+    """A model whose first layer cannot run apart from the others."""
+
+
 class RecordedShares:
     """Computes the sums over devices of a model's first layer, and keeps them."""
 
@@ -51,7 +55,7 @@ class RecordedShares:
             # NNX alone says whether this is the trace that began: another would leak the values.
             self._level.set_value(1)
         except TraceContextError as error:
-            raise ValueError(
+            raise NotPipelinedError(
                 "the pipeline (staleness=3) runs the first layer apart from the others, and the "
                 "model has it inside of jax.checkpoint, jax.jit or a loop; call it outside of "
                 "these, or train with staleness=0"
@@ -170,6 +174,12 @@ class SampledColumns(FeatureKind):
         self, nodes: Any, share: Callable[[Pytree, jax.Array, Any], jax.Array], kernels: Pytree
     ) -> jax.Array:
         """The sum of all devices' `share(kernels, rows of the senders, neighbourhood)`."""
+        rows = nodes.senders.num_rows
+        if len(self.places) != rows:
+            raise ValueError(
+                f"x has shape {self.shape}; expected one row per node of the senders, [{rows}, "
+                "features]: neighborhood.own_rows(x) has those of the receivers"
+            )
 
         def of_part(given: Any, table: jax.Array, part: tuple[Any, jax.Array]) -> jax.Array:
             (kernels, changes, first), (nodes, places) = given, part

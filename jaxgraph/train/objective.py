@@ -14,7 +14,7 @@ from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import Shard, ShardedGraph, spmd
 from jaxgraph.parallel.feature_protocol import features_of, plain_features
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.sampled_columns import SampledColumns
+from jaxgraph.parallel.sampled_columns import NotPipelinedError, SampledColumns
 from jaxgraph.parallel.samples import SampledLayer
 from jaxgraph.parallel.spmd import rows_prefix
 from jaxgraph.train.aggregates import first_aggregation
@@ -59,6 +59,16 @@ def apply_model(
         plain, x = _input_of_layers(flow, model, train)
     try:
         outputs = model(plain, x, key=key, train=train)
+    except NotPipelinedError:
+        raise
+    except KeyError as error:
+        if not isinstance(x, SampledColumns) or error.args[0] not in shard.node_data:
+            raise
+        raise ValueError(
+            f"the model reads {error.args[0]!r} of the senders of the first layer, which in mode "
+            "'p3' have ids, a mask and degrees alone: no row of theirs is fetched. Read it of the "
+            "receivers, make it a feature, or shard the graph in mode 'domain' or 'sar'"
+        ) from error
     except (TypeError, AttributeError, ValueError) as error:
         of_columns = any(kind.__name__ in str(error) for kind in (FeatureColumns, SampledColumns))
         if flow and not of_columns and not hasattr(model, "edge_layers"):

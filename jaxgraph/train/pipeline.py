@@ -23,9 +23,8 @@ import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.parallel import Shard, ShardedGraph
-from jaxgraph.parallel.sampled_columns import GivenShares, RecordedShares
+from jaxgraph.parallel.sampled_columns import GivenShares, NotPipelinedError, RecordedShares
 from jaxgraph.parallel.samples import Sample
 from jaxgraph.sampling import Loader
 from jaxgraph.train.epoch import EpochProgram, epoch_on, programs_of
@@ -51,13 +50,14 @@ class Batch:
     Attributes:
       sample: its nodes and edges, on all devices.
       key: random key of its step.
-      params: the parameters that it began with.
+      params, statistics: the variables that it began with.
       exists: whether it makes a step of the optimizer.
     """
 
     sample: Sample
     key: jax.Array
     params: nnx.State
+    statistics: nnx.State
     exists: jax.Array
 
 
@@ -69,9 +69,10 @@ class Flight:
       forward: the batch whose first layer has been computed.
       shares: what that returned, of each device.
       backward: the batch whose other layers have been pulled back.
-      pulled: the gradients of its shares, and of its parameters in these layers, of each device.
+      pulled: the gradient of its shares, of each device.
+      of_others: that of its parameters in these layers.
       loss: of that batch.
-      gradient: of the batch that leaves, of each device.
+      gradient: of the batch that leaves.
       last_loss: of the batch that leaves.
       makes_step: whether that makes a step of the optimizer.
     """
@@ -79,7 +80,8 @@ class Flight:
     forward: Batch
     shares: Pytree
     backward: Batch
-    pulled: tuple[Pytree, Pytree]
+    pulled: Pytree
+    of_others: Pytree
     loss: jax.Array
     gradient: Pytree
     last_loss: jax.Array
@@ -93,13 +95,12 @@ def pipelined_step(
     forward, backward = flight.forward, flight.backward
     batches = (entering, forward, backward)
     held = graph.shards, [each.sample for each in batches], (flight.shares, flight.pulled)
-    of_all = [dataclasses.replace(each, sample=None) for each in batches], state.statistics
-    (shares, pulled, gradient), (loss, sums, statistics) = _on_devices(
+    batches = [dataclasses.replace(each, sample=None) for each in batches]
+    (shares, pulled), (of_others, gradient, loss, sums, statistics) = _on_devices(
         graph, partial(_phases, learner)
-    )(held, of_all)
+    )(held, (batches, state.statistics, flight.of_others))
     is_used = forward.exists & ~has_no_loss(learner, sums)
-    total = jax.tree.map(lambda each: jnp.sum(each, axis=0), flight.gradient)
-    last = flight.last_loss, state.statistics, total
+    last = flight.last_loss, state.statistics, flight.gradient
     new = jax.tree.map(
         partial(jnp.where, flight.makes_step), updated(learner, state, graph, *last), state
     )
@@ -109,6 +110,7 @@ def pipelined_step(
         shares=shares,
         backward=dataclasses.replace(forward, exists=is_used),
         pulled=pulled,
+        of_others=of_others,
         loss=loss,
         gradient=gradient,
         last_loss=flight.loss,
@@ -135,42 +137,40 @@ def _on_devices(graph: ShardedGraph, function: Callable[..., Any]) -> Callable[.
 
 def _phases(learner: Learner, held: Any, of_all: Any) -> Any:
     """The work of a step on a device: another phase of each of three batches."""
-    shard, samples, (shares, (pulled, of_others)) = held
-    batches, statistics = of_all
-    run = partial(_run, learner, shard, statistics)
-    # The gradient of each device is that of its own share: all are added a step later.
+    shard, samples, (shares, pulled) = held
+    batches, statistics, of_others = of_all
+    run = partial(_run, learner, shard)
     entering, forward, backward = (
-        dataclasses.replace(
-            batch, sample=sample, params=match_variation(batch.params, shard.node_mask)
-        )
+        dataclasses.replace(batch, sample=sample)
         for batch, sample in zip(batches, samples, strict=True)
     )
 
     def others(params: nnx.State, shares: Pytree) -> Any:
-        return run(forward, params, GivenShares(shares))
+        # What training writes, such as a running mean, is that after the batch before.
+        batch = dataclasses.replace(forward, statistics=statistics)
+        return run(batch, params, GivenShares(shares))
 
     with jax.named_scope("p3_1M_forward"):
         new_shares = _first_layer(run, entering, entering.params)
     with jax.named_scope("p3_1D"):
         of_loss = jax.value_and_grad(others, (0, 1), has_aux=True)
-        (loss, (sums, new)), (of_params, of_shares) = of_loss(forward.params, shares)
+        (loss, (sums, new)), (new_of_others, new_pulled) = of_loss(forward.params, shares)
     with jax.named_scope("p3_1M_backward"):
         _, pull = jax.vjp(partial(_first_layer, run, backward), backward.params)
         gradient = jax.tree.map(jnp.add, pull(pulled)[0], of_others)
-    return (new_shares, (of_shares, of_params), gradient), (loss, sums, new)
+    return (new_shares, new_pulled), (new_of_others, gradient, loss, sums, new)
 
 
 def _run(
     learner: Learner,
     shard: Shard,
-    statistics: nnx.State,
     batch: Batch,
     params: nnx.State,
     at_sync: Any,
 ) -> Any:
     """The objective of a batch, whose layers on columns ask `at_sync` for the devices' sum."""
     shard = dataclasses.replace(shard, sample=dataclasses.replace(batch.sample, at_sync=at_sync))
-    model = Split(learner.graphdef, params, statistics)
+    model = Split(learner.graphdef, params, batch.statistics)
     return objective(model, shard, batch.key, learner.task, True)
 
 
@@ -179,7 +179,7 @@ def _first_layer(run: Any, batch: Batch, params: nnx.State) -> tuple[jax.Array, 
     recorded = RecordedShares()
     run(batch, params, recorded)
     if not recorded.values:
-        raise ValueError(
+        raise NotPipelinedError(
             f"staleness={STALENESS} pipelines a first layer whose shares are added over devices, "
             "and the model gathers its features instead; train with staleness=0"
         )
@@ -192,21 +192,17 @@ def empty_flight(
     """A pipeline without batches: the first one stands for those that are missing."""
 
     def first(held: Any, of_all: Any) -> Any:
-        (shard, sample), (batch, statistics) = held, of_all
-        batch, recorded = dataclasses.replace(batch, sample=sample), RecordedShares()
-        loss, _ = _run(learner, shard, statistics, batch, batch.params, recorded)
+        shard, sample = held
+        batch, recorded = dataclasses.replace(of_all, sample=sample), RecordedShares()
+        loss, _ = _run(learner, shard, batch, batch.params, recorded)
         return tuple(recorded.values), loss
 
-    of_all = dataclasses.replace(entering, sample=None), state.statistics
-    held = graph.shards, entering.sample
+    of_all, held = dataclasses.replace(entering, sample=None), (graph.shards, entering.sample)
     found, loss = jax.eval_shape(_on_devices(graph, first), held, of_all)
     shares, loss = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (found, loss))
-    gradient = jax.tree.map(
-        lambda leaf: jnp.zeros((graph.mesh.size, *leaf.shape), leaf.dtype), state.params
-    )
-    none = jnp.bool_(False)
+    gradient, none = jax.tree.map(jnp.zeros_like, state.params), jnp.bool_(False)
     missing = dataclasses.replace(entering, exists=none)
-    flight = Flight(missing, shares, missing, (shares, gradient), loss, gradient, loss, none)
+    flight = Flight(missing, shares, missing, shares, gradient, loss, gradient, loss, none)
     return jax.lax.with_sharding_constraint(flight, _shardings(flight, graph))
 
 
@@ -222,7 +218,7 @@ def _shardings(flight: Flight, graph: ShardedGraph) -> Flight:
         name: dataclasses.replace(all_are(batch), sample=own(batch.sample))
         for name, batch in (("forward", flight.forward), ("backward", flight.backward))
     }
-    held = {name: own(getattr(flight, name)) for name in ("shares", "pulled", "gradient")}
+    held = {name: own(getattr(flight, name)) for name in ("shares", "pulled")}
     return dataclasses.replace(all_are(flight), **batches, **held)
 
 
@@ -286,12 +282,14 @@ class PipelinedEpoch(SampledEpoch):
     ) -> Batch:
         (graph,), sample = self.graphs, batch.shards.sample
         assert sample is not None
-        return Batch(sample, key, state.params, replicate(np.bool_(enters), graph))
+        exists = replicate(np.bool_(enters), graph)
+        return Batch(sample, key, state.params, state.statistics, exists)
 
 
 def epoch_program_of(loader: Loader | None, staleness: Any) -> Callable[..., EpochProgram]:
     """What makes the program of an epoch from a learner and graphs."""
-    if isinstance(staleness, bool) or staleness not in (0, STALENESS):
+    is_int = isinstance(staleness, int) and not isinstance(staleness, bool)
+    if not is_int or staleness not in (0, STALENESS):
         raise ValueError(
             f"staleness is {staleness!r}; expected 0, or {STALENESS}, as of a pipeline of "
             "three batches"
