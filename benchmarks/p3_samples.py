@@ -61,7 +61,7 @@ WIDTHS = {
 }
 PARTS = ("example", "sweep", "pipeline")
 PHASES = re.compile(r"p3_(1M_forward|1D|1M_backward)")
-OWN = ("shares", "pulled")
+OWN = ("shares", "pulled", "gradient")
 CROSSOVERS = "Hidden features from which on push-pull sends more"
 PAPER = {"way": "paper", "nodes_at_2_hops": 188_339, "at_1_hop": 24_703}
 PAPER_MB = {PULL: 71.84, PUSH_PULL: 5}

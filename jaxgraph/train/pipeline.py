@@ -21,8 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxgraph.ops.core.edges import match_variation, varying_axes
 from jaxgraph.parallel import Shard, ShardedGraph
 from jaxgraph.parallel.sampled_columns import GivenShares, NotPipelinedError, RecordedShares
 from jaxgraph.parallel.samples import Sample
@@ -69,10 +71,9 @@ class Flight:
       forward: the batch whose first layer has been computed.
       shares: what that returned, of each device.
       backward: the batch whose other layers have been pulled back.
-      pulled: the gradient of its shares, of each device.
-      of_others: that of its parameters in these layers.
+      pulled: the gradients of its shares, and of its parameters in these layers, of each device.
       loss: of that batch.
-      gradient: of the batch that leaves.
+      gradient: of the batch that leaves, of each device.
       last_loss: of the batch that leaves.
       makes_step: whether that makes a step of the optimizer.
     """
@@ -80,8 +81,7 @@ class Flight:
     forward: Batch
     shares: Pytree
     backward: Batch
-    pulled: Pytree
-    of_others: Pytree
+    pulled: tuple[Pytree, Pytree]
     loss: jax.Array
     gradient: Pytree
     last_loss: jax.Array
@@ -96,11 +96,12 @@ def pipelined_step(
     batches = (entering, forward, backward)
     held = graph.shards, [each.sample for each in batches], (flight.shares, flight.pulled)
     batches = [dataclasses.replace(each, sample=None) for each in batches]
-    (shares, pulled), (of_others, gradient, loss, sums, statistics) = _on_devices(
+    (shares, pulled, gradient), (loss, sums, statistics) = _on_devices(
         graph, partial(_phases, learner)
-    )(held, (batches, state.statistics, flight.of_others))
+    )(held, (batches, state.statistics))
     is_used = forward.exists & ~has_no_loss(learner, sums)
-    last = flight.last_loss, state.statistics, flight.gradient
+    total = jax.tree.map(lambda each: jnp.sum(each, axis=0), flight.gradient)
+    last = flight.last_loss, state.statistics, total
     new = jax.tree.map(
         partial(jnp.where, flight.makes_step), updated(learner, state, graph, *last), state
     )
@@ -110,13 +111,12 @@ def pipelined_step(
         shares=shares,
         backward=dataclasses.replace(forward, exists=is_used),
         pulled=pulled,
-        of_others=of_others,
         loss=loss,
         gradient=gradient,
         last_loss=flight.loss,
         makes_step=backward.exists,
     )
-    moved = jax.lax.with_sharding_constraint(moved, _shardings(moved, graph))
+    moved = lax.with_sharding_constraint(moved, _shardings(moved, graph))
     sums = jax.tree.map(lambda each: jnp.where(forward.exists, each, 0), sums)
     return dataclasses.replace(new, statistics=statistics), moved, sums
 
@@ -137,12 +137,16 @@ def _on_devices(graph: ShardedGraph, function: Callable[..., Any]) -> Callable[.
 
 def _phases(learner: Learner, held: Any, of_all: Any) -> Any:
     """The work of a step on a device: another phase of each of three batches."""
-    shard, samples, (shares, pulled) = held
-    batches, statistics, of_others = of_all
+    shard, samples, (shares, (pulled, of_others)) = held
+    batches, statistics = of_all
     run = partial(_run, learner, shard)
     entering, forward, backward = (
         dataclasses.replace(batch, sample=sample)
         for batch, sample in zip(batches, samples, strict=True)
+    )
+    # The gradient of each device is that of its own share: all are added a step later.
+    of_forward, of_backward = (
+        match_variation(batch.params, shard.node_mask) for batch in (forward, backward)
     )
 
     def others(params: nnx.State, shares: Pytree) -> Any:
@@ -154,11 +158,18 @@ def _phases(learner: Learner, held: Any, of_all: Any) -> Any:
         new_shares = _first_layer(run, entering, entering.params)
     with jax.named_scope("p3_1D"):
         of_loss = jax.value_and_grad(others, (0, 1), has_aux=True)
-        (loss, (sums, new)), (new_of_others, new_pulled) = of_loss(forward.params, shares)
+        (loss, (sums, new)), (of_params, of_shares) = of_loss(of_forward, shares)
     with jax.named_scope("p3_1M_backward"):
-        _, pull = jax.vjp(partial(_first_layer, run, backward), backward.params)
+        _, pull = jax.vjp(partial(_first_layer, run, backward), of_backward)
         gradient = jax.tree.map(jnp.add, pull(pulled)[0], of_others)
-    return (new_shares, new_pulled), (new_of_others, gradient, loss, sums, new)
+    own = new_shares, (of_shares, of_params), gradient
+    return own, (loss, sums, jax.tree.map(_equal, new))
+
+
+def _equal(value: jax.Array) -> jax.Array:
+    """A value that is equal on all devices, though JAX takes its parameters for different ones."""
+    axes = tuple(varying_axes(value))
+    return lax.pmax(value, axes) if axes else value
 
 
 def _run(
@@ -200,10 +211,13 @@ def empty_flight(
     of_all, held = dataclasses.replace(entering, sample=None), (graph.shards, entering.sample)
     found, loss = jax.eval_shape(_on_devices(graph, first), held, of_all)
     shares, loss = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (found, loss))
-    gradient, none = jax.tree.map(jnp.zeros_like, state.params), jnp.bool_(False)
+    gradient = jax.tree.map(
+        lambda leaf: jnp.zeros((graph.mesh.size, *leaf.shape), leaf.dtype), state.params
+    )
+    none = jnp.bool_(False)
     missing = dataclasses.replace(entering, exists=none)
-    flight = Flight(missing, shares, missing, shares, gradient, loss, gradient, loss, none)
-    return jax.lax.with_sharding_constraint(flight, _shardings(flight, graph))
+    flight = Flight(missing, shares, missing, (shares, gradient), loss, gradient, loss, none)
+    return lax.with_sharding_constraint(flight, _shardings(flight, graph))
 
 
 def _shardings(flight: Flight, graph: ShardedGraph) -> Flight:
@@ -218,7 +232,7 @@ def _shardings(flight: Flight, graph: ShardedGraph) -> Flight:
         name: dataclasses.replace(all_are(batch), sample=own(batch.sample))
         for name, batch in (("forward", flight.forward), ("backward", flight.backward))
     }
-    held = {name: own(getattr(flight, name)) for name in ("shares", "pulled")}
+    held = {name: own(getattr(flight, name)) for name in ("shares", "pulled", "gradient")}
     return dataclasses.replace(all_are(flight), **batches, **held)
 
 
