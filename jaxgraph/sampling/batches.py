@@ -134,7 +134,7 @@ class Drawing:
 
 @dataclasses.dataclass
 class Usage:
-    """What a consumer of batches waited for, and what their devices had copies of.
+    """Counts of an epoch: the waits of who consumes batches, and the reads of devices.
 
     Attributes:
       waited: seconds in which it was idle.

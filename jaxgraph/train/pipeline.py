@@ -301,7 +301,7 @@ class PipelinedEpoch(SampledEpoch):
 
 
 def epoch_program_of(loader: Loader | None, staleness: Any) -> Callable[..., EpochProgram]:
-    """What makes the program of an epoch from a learner and graphs."""
+    """The maker of the program of an epoch, given a learner and graphs."""
     is_int = isinstance(staleness, int) and not isinstance(staleness, bool)
     if not is_int or staleness not in (0, STALENESS):
         raise ValueError(
