@@ -1,4 +1,4 @@
-"""What mini-batches send: rows of features, or the first layer's edges and activations."""
+"""The bytes that mini-batches send: rows of features, or edges and first activations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_RECEIVER = 4 + 4 + 1 + 1
 
 @dataclasses.dataclass(frozen=True)
 class SampledChoice:
-    """What a step on a mini-batch sends in each mode.
+    """The bytes that a step on a mini-batch sends in each mode.
 
     Attributes:
       num_devices: of all hosts.

@@ -235,7 +235,7 @@ class Maker(Drawer):
         return sizes
 
     def reads(self, drawings: Sequence[Drawing]) -> tuple[int, int]:
-        """How much of other devices' features samples read, and of how much there are copies."""
+        """The rows of other devices that samples read, and those of which there are copies."""
         requests = [each for drawing in drawings for each in drawing.requests]
         columns = self.sharded.shards.manifest.columns
         if columns is None:
