@@ -71,6 +71,14 @@ def in_own_process(
         return process.submit(function, *arguments).result()
 
 
+def write_plot(figure: Any, path: Path) -> None:
+    """Saves a figure of matplotlib, with its text as text."""
+    from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
+
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(path)
+
+
 def write_figures(path: Path | None, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes rows of figures, with the version of jax; nothing for None."""
     if path is not None:

@@ -18,7 +18,7 @@ import jax
 import optax
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, report
+from benchmarks.command_line import make_parser, report, write_plot
 from benchmarks.generated import make_model
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel.sharded_graph import AbstractSource
@@ -65,7 +65,6 @@ def measure(
 
 def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws megabytes per device over the number of devices, a panel for each model."""
-    from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
     models = list(dict.fromkeys(row["model"] for row in rows))
@@ -81,8 +80,7 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axes.set_xticks(counts, [str(count) for count in counts])
     figure.axes[0].set_ylabel("MB per device, beside graph\nand parameters")
     figure.axes[0].legend(fontsize=8)
-    with rc_context({"svg.fonttype": "none"}):
-        figure.savefig(path)
+    write_plot(figure, path)
 
 
 def main() -> None:

@@ -33,14 +33,15 @@ from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jaxgraph as jg
-from benchmarks.command_line import make_parser, report, write_figures
+from benchmarks.command_line import make_parser, report, write_figures, write_plot
 from benchmarks.generated import OGBN_PRODUCTS, generate
 from benchmarks.p3 import NO_CODE
 from jaxgraph.analysis.hlo import Instruction, Module, num_bytes, parse
 from jaxgraph.analysis.links import RULES
-from jaxgraph.layout.sample_tables import COUNTS, NODE_IDS, SampleSizes, block_shapes
+from jaxgraph.layout.sample_tables import COUNTS, NODE_IDS, SampleSizes
 from jaxgraph.parallel.samples import with_sample
 from jaxgraph.parallel.sharded_graph import AbstractSource
+from jaxgraph.planner.sampled import bytes_sent
 from jaxgraph.planner.targets import find_target
 from jaxgraph.train.fit_state import abstract_state, abstract_variables
 from jaxgraph.train.objective import Split, gradients, objective, split_model
@@ -52,8 +53,6 @@ FANOUTS = (5, 5, 10, 25)
 """Of the last layers, as many as there are: the paper's 25 neighbours of a seed and 10 of each; of
 further layers, for which it has none, 5."""
 PULL, CACHE, PUSH_PULL, COPIES = "pull", "pull, cache", "push-pull", "push-pull, copies"
-OTHER_BYTES = 13
-"""Of a row that is fetched, beside its features: its number, degree and label, and its mask."""
 TOLERANCE = 0.03
 WIDTHS = {
     "features": [16, 32, 64, 100, 128, 256, 512],
@@ -84,18 +83,8 @@ class Case:
 
     def sent(self, way: str, sizes: SampleSizes) -> int:
         """Bytes that leave a device in a step, without those of the parameters' gradients."""
-        (asked,) = sizes.asked
-        fetched = (self.devices - 1) * asked
-        if not sizes.by_column:
-            return fetched * (OTHER_BYTES + 4 * self.features)
         holders = self.devices // 2 if way == COPIES else self.devices
-        block, edges = sizes.block(0, 0), block_shapes(sizes.block(0, 0))
-        by_receiver = (x for name, x in edges.items() if name.startswith("by_receiver/"))
-        # Edges; row and mask of each sender; two factors of each receiver.
-        pushed = 4 * sum(map(np.prod, by_receiver)) + 5 * block.num_senders
-        pushed += 8 * block.num_receivers
-        activations = 4 * block.num_receivers * self.hidden
-        return int(fetched * OTHER_BYTES + (holders - 1) * (pushed + 2 * activations))
+        return sum(bytes_sent(sizes, self.features, self.hidden, holders).values())
 
 
 class Samples:
@@ -374,7 +363,6 @@ def is_work(module: Module, instruction: Instruction) -> bool:
 
 def plot(rows: Sequence[Row], path: Path) -> None:
     """Draws the crossover: above a line, push-pull sends more than pulling."""
-    from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
     figure = Figure(figsize=(4.6, 3), layout="constrained")
@@ -385,8 +373,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     axes.loglog(widths, widths, "k:", label="as many as features", base=2)
     axes.set(xlabel="features", ylabel="hidden features with equal bytes")
     axes.legend(fontsize=8)
-    with rc_context({"svg.fonttype": "none"}):
-        figure.savefig(path)
+    write_plot(figure, path)
 
 
 def main() -> None:

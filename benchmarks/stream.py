@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxgraph as jg
-from benchmarks.command_line import in_own_process, make_parser, report
+from benchmarks.command_line import in_own_process, make_parser, report, write_plot
 from benchmarks.cpu.resident import peak_bytes, reset_peak, resident_bytes, settle
 from benchmarks.generated import Shape, generate
 
@@ -124,7 +124,6 @@ def measure(options: Any, temporary: Path) -> list[dict[str, Any]]:
 
 def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws the time of an epoch over the memory that it saves, by number of parts."""
-    from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
     figure = Figure(figsize=(4.6, 3), layout="constrained")
@@ -136,8 +135,7 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     axes.plot(*GRINNDER, "k*", label="GriNNder, on a GPU")
     axes.set(xlabel="times less memory, by number of parts", ylabel="times the epoch of one device")
     axes.legend(fontsize=8)
-    with rc_context({"svg.fonttype": "none"}):
-        figure.savefig(path)
+    write_plot(figure, path)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command_line import write_plot
 from benchmarks.gpu.contestant import OURS
 
 Bar = tuple[str, dict[str, float]]
@@ -54,7 +55,6 @@ def draw(found: Sequence[Bar], title: str, path: Path) -> None:
     Raises:
       ImportError: matplotlib is not installed (`jaxgraph[plot]`).
     """
-    from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
     from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 
     contestants = list(dict.fromkeys(name for _, times in found for name in times))
@@ -71,8 +71,7 @@ def draw(found: Sequence[Bar], title: str, path: Path) -> None:
     axes.set(xscale="log", xlabel="milliseconds, less is better", title=title)
     axes.margins(x=0.1)
     axes.legend(fontsize=8)
-    with rc_context({"svg.fonttype": "none"}):
-        figure.savefig(path)
+    write_plot(figure, path)
 
 
 def main() -> None:

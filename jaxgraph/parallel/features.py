@@ -14,7 +14,6 @@ from jax import lax
 
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.row_maps import map_rows
-from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.feature_protocol import (
     Aggregation,
     FeatureKind,
@@ -91,6 +90,18 @@ class FeatureColumns(FeatureKind):
             return rows
         return jnp.where(self.in_range().reshape(-1, *(1,) * (kernel.ndim - 1)), rows, 0)
 
+    def kernels_of(self, kernels: Pytree) -> Pytree:
+        """The rows of kernels that belong to the columns; scalars as they are."""
+        return jax.tree.map(
+            lambda kernel: self.rows_of(kernel) if jnp.ndim(kernel) else kernel,
+            match_variation(kernels, self),
+        )
+
+    @property
+    def mask(self) -> jax.Array | None:
+        """`in_range`, or None where no device holds columns of padding."""
+        return self.in_range() if self.has_padding else None
+
     def astype(self, dtype: Any) -> FeatureColumns:
         """The columns in another type."""
         return dataclasses.replace(self, values=features_of(self.values).astype(dtype))
@@ -109,19 +120,16 @@ class FeatureColumns(FeatureKind):
         topology, aggregation = shares.shard.require_columns(), shares.aggregation
         if aggregation is not None:
             check_all_edges(shares.shard)
-        kernels = jax.tree.map(
-            lambda kernel: self.rows_of(kernel) if jnp.ndim(kernel) else kernel,
-            match_variation(shares.kernels, self),
-        )
+        kernels = self.kernels_of(shares.kernels)
         own, sent = self.values, self.values
-        columns = self.in_range() if self.has_padding and shares.before is None else None
+        columns = None if shares.before is not None else self.mask
         if shares.before is not None:
             own, sent = shares.before(kernels, self._masked(topology.nodes.node_mask[:, None]))
         if shares.aggregate is not None:
             sent, aggregation = shares.aggregate, _Identity()
         elif aggregation is not None:
             sent = aggregation.send(topology.nodes, sent)
-        function = partial(_share, shares.after, aggregation)
+        function = partial(share_of_columns, shares.after, aggregation)
         return push_pull(topology, function, (kernels, columns), (own, sent))
 
     def sum_of_shares(
@@ -214,14 +222,14 @@ class _Identity:
         return own
 
 
-def _share(
+def share_of_columns(
     after: TransformFn,
     aggregation: Aggregation | None,
     params: tuple[Pytree, jax.Array | None],
     table: tuple[Pytree, Pytree],
-    chunk: ColumnChunk,
+    chunk: Any,
 ) -> jax.Array:
-    """The share of a device's columns in the rows of a chunk."""
+    """The share of a device's columns in the rows of a neighbourhood."""
     kernels, columns = params
 
     def in_range(values: jax.Array) -> jax.Array:

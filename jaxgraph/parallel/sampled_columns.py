@@ -21,15 +21,8 @@ from jax import lax
 from jaxgraph.ops.core.chosen_rows import chosen_rows
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.row_maps import map_rows
-from jaxgraph.parallel.feature_protocol import (
-    Aggregation,
-    FeatureKind,
-    Shares,
-    TransformFn,
-    at_use,
-    features_of,
-)
-from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.feature_protocol import FeatureKind, Shares, at_use, features_of
+from jaxgraph.parallel.features import FeatureColumns, share_of_columns
 from jaxgraph.parallel.node_table import NodeTable
 from jaxgraph.parallel.relation import Relation
 from jaxgraph.parallel.schedules.p3 import push_pull
@@ -159,12 +152,10 @@ class SampledColumns(FeatureKind):
 
     def sync(self, shares: Shares) -> jax.Array:
         """The sum of the devices' shares of the rows of this device's sample."""
-        kernels = jax.tree.map(
-            lambda kernel: self.rows_of(kernel) if jnp.ndim(kernel) else kernel,
-            match_variation(shares.kernels, self),
-        )
-        share = partial(_share, shares.aggregation, shares.before, shares.after)
-        return self.sum_of_shares(shares.shard, share, (kernels, self.table.in_range()))
+        columns = None if shares.before is not None else self.table.mask
+        given = self.table.kernels_of(shares.kernels), columns
+        share = partial(_share, shares)
+        return self.sum_of_shares(shares.shard, share, given)
 
     def rows_of(self, kernel: jax.Array) -> jax.Array:
         """The rows of a kernel that belong to the columns."""
@@ -258,21 +249,10 @@ def _without_data(nodes: Relation | NodeTable) -> Any:
 
 
 def _share(
-    aggregation: Aggregation | None,
-    before: Callable[[Any, Any], tuple[Any, Any]] | None,
-    after: TransformFn,
-    given: tuple[Pytree, jax.Array],
-    x: jax.Array,
-    nodes: Any,
+    shares: Shares, given: tuple[Pytree, jax.Array | None], x: jax.Array, nodes: Any
 ) -> jax.Array:
     """The share of a device's columns in the rows of a sample."""
-    kernels, in_range = given
-    own, sent = (x, x) if before is None else before(kernels, x)
-    aggregated = None
-    if aggregation is not None:
-        sent = aggregation.send(nodes.senders, sent)
-        aggregated = aggregation.receive(nodes, sent, nodes.own_rows(sent))
-        if before is None:
-            aggregated = jnp.where(in_range, aggregated, 0)
-    own = None if own is None else nodes.own_rows(own)
-    return after(kernels, own, aggregated)
+    own, sent = (x, x) if shares.before is None else shares.before(given[0], x)
+    if shares.aggregation is not None:
+        sent = shares.aggregation.send(nodes.senders, sent)
+    return share_of_columns(shares.after, shares.aggregation, given, (own, sent), nodes)

@@ -176,15 +176,15 @@ class Sample:
         """The neighbourhood of each layer, or those of its sets, as `Shard.flow` has them."""
         arrays, sizes = self._arrays(), self.sizes
         homes = {name: self.fetched(home_of(shard, name, sizes.ends), name) for name in sizes.sets}
-        # The first layer's senders, whose features may have no rows to fetch.
+        # Of the first layer's senders, features may have no rows to fetch.
         first = {sizes.sets[0]: self._by_column(shard)} if sizes.by_column else homes
+        homes_of = (first, *[homes] * len(sizes.edges))
 
         def tables(number: int) -> dict[str, NodeTable]:
             found = {}
             for place, (name, rows) in enumerate(zip(sizes.sets, sizes.rows[number], strict=True)):
                 chosen = jnp.arange(rows, dtype=jnp.int32) < arrays[COUNTS][number, place]
-                held = (homes if number else first)[name]
-                found[name] = held.table.first_rows(rows, chosen)
+                found[name] = homes_of[number][name].table.first_rows(rows, chosen)
             return found
 
         layers = []
@@ -197,7 +197,7 @@ class Sample:
                     layer,
                     number,
                     arrays,
-                    (homes if layer else first)[sender].reading(senders[sender], name, sends=True),
+                    homes_of[layer][sender].reading(senders[sender], name, sends=True),
                     homes[receiver].reading(receivers[receiver], name, sends=False),
                     set_number=shard.edge_arrays[name].set_number,
                 )

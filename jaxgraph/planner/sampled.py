@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_positive, kind_of
@@ -15,12 +16,12 @@ from jaxgraph.sampling.usual import usual_sizes
 KINDS = ("rows", "structure", "forward", "backward")
 """Rows of nodes and requests for them; nodes and edges; partial activations; their gradients."""
 _WORD = 4
-_OF_ROW = 4 + 4 + 4 + 1 + 1
-"""Bytes of a row beside its features: the request; label, degree, training mask, self-loop."""
-_OF_SENDER = 4 + 4 + 1 + 1
-"""Bytes of a sender that is pushed: where its columns are, degree, mask, self-loop."""
-_OF_RECEIVER = 4 + 4 + 1 + 1
-"""Bytes of a receiver: degree, its edges over those drawn, mask, self-loop."""
+_OF_ROW = 4 + 4 + 4 + 1
+"""Bytes of a row beside its features: the request; label, degree, training mask."""
+_OF_SENDER = 4 + 1
+"""Bytes of a sender that is pushed: where its columns are, mask."""
+_OF_RECEIVER = 4 + 4
+"""Bytes of a receiver: degree, its edges over those drawn."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +76,11 @@ def choose_for_samples(
     With G devices, F features, H hidden values, N and M senders and receivers of the first layer
     and R rows that a device asks of each other one, bytes leave each device in a step:
 
-        domain: (G - 1) R (4 F + 14)
-        p3:     (G - 1) (structure + 10 N + 10 M + 2 * 4 M H) + rows of M without features
+        domain: (G - 1) R (4 F + 13)
+        p3:     (G - 1) (structure + 5 N + 8 M + 2 * 4 M H) + rows of M without features
 
-    Sizes are those of some batches, padded as a step is compiled for. Bytes are those of a GCN of
-    float32; GraphSAGE pushes no degrees of senders, and attention sends more. The gradient of the
+    Sizes are those of some batches, padded as a step is compiled for. Bytes are those of GraphSAGE
+    in float32; a GCN pushes degrees of senders, too, and attention sends more. The gradient of the
     parameters is left out: it is the same in both.
 
     Args:
@@ -111,29 +112,36 @@ def choose_for_samples(
     check_positive("batch_size", batch_size)
     check_positive("hidden", hidden)
     parts = partition(graph, num_devices, method=method, seed=seed)
-    others, sent = parts.num_parts - 1, {}
-    for mode in ("domain", "p3"):
-        sizes = usual_sizes(
-            graph,
-            fanouts,
-            parts,
-            batch_size=batch_size,
-            method=sample_method,
-            seed=seed,
-            by_column=mode == "p3",
-        )
-        features = 0 if sizes.by_column else graph.num_features
-        kinds = {"rows": sizes.asked[0] * (_WORD * features + _OF_ROW)}
-        kinds |= _pushed(sizes, hidden) if sizes.by_column else dict.fromkeys(KINDS[1:], 0)
-        sent[mode] = {kind: others * count for kind, count in kinds.items()}
+    drawn: dict[str, Any] = {"batch_size": batch_size, "method": sample_method, "seed": seed}
+    by_row, by_column = usual_sizes(graph, fanouts, parts, **drawn)
+    sent = {
+        mode: bytes_sent(sizes, graph.num_features, hidden)
+        for mode, sizes in (("domain", by_row), ("p3", by_column))
+    }
     return SampledChoice(parts.num_parts, method, sent)
 
 
-def _pushed(sizes: SampleSizes, hidden: int) -> dict[str, int]:
-    """Bytes that a device pushes to each other one, by kind."""
+def bytes_sent(
+    sizes: SampleSizes, num_features: int, hidden: int, holders: int | None = None
+) -> dict[str, int]:
+    """Bytes that leave a device in a step, by kind.
+
+    Args:
+      sizes: of the samples.
+      num_features: of a node.
+      hidden: width of the first layer's output.
+      holders: devices that hold all columns together; None: all devices.
+    """
+    features = 0 if sizes.by_column else num_features
+    found: dict[str, int] = dict.fromkeys(KINDS, 0)
+    found["rows"] = (sizes.parts - 1) * sizes.asked[0] * (_WORD * features + _OF_ROW)
+    if not sizes.by_column:
+        return found
     block, shapes = sizes.block(0, 0), block_shapes(sizes.block(0, 0))
     # Features have no gradient, so that no device reads the edges by sender.
     words = sum(math.prod(x) for name, x in shapes.items() if name.startswith("by_receiver/"))
     nodes = block.num_senders * _OF_SENDER + block.num_receivers * _OF_RECEIVER
-    activations = block.num_receivers * hidden * _WORD
-    return dict(zip(KINDS[1:], (_WORD * words + nodes, activations, activations), strict=True))
+    others = (holders or sizes.parts) - 1
+    activations = others * block.num_receivers * hidden * _WORD
+    structure = others * (_WORD * words + nodes)
+    return found | {"structure": structure, "forward": activations, "backward": activations}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 
@@ -52,9 +53,12 @@ def usual_sizes(
     batch_size: int,
     method: str,
     seed: int,
-    by_column: bool,
-) -> SampleSizes:
-    """The sizes that a `Loader` of the graph in these parts compiles a step for."""
+) -> tuple[SampleSizes, SampleSizes]:
+    """The sizes that a `Loader` of the graph in these parts compiles a step for.
+
+    Returns:
+      Those where devices fetch rows of features, and those where they hold columns.
+    """
     source, owner = source_of(graph), parts.assignment.astype(np.int32)
     check_method(method)
     seeds, counts = source.seeds(None), np.bincount(owner, minlength=parts.num_parts)
@@ -68,13 +72,16 @@ def usual_sizes(
         target=source.target,
         batch=most_seeds(batch_size, seeds, parts.num_parts),
         devices=parts.num_parts,
-        by_column=by_column,
+        by_column=False,
     )
     # A sample is measured before the next one is drawn.
     samplers = dict.fromkeys(range(parts.num_parts), drawer.sampler())
 
-    def needed(seeds: np.ndarray, key: int) -> list[SampleSizes]:
-        return [each.needed for each in drawer.drawings(samplers, seeds, key)]
+    def sizes(drawer: Drawer) -> SampleSizes:
+        def needed(seeds: np.ndarray, key: int) -> list[SampleSizes]:
+            return [each.needed for each in drawer.drawings(samplers, seeds, key)]
 
-    found = functools.reduce(SampleSizes.joined, probed(seeds, batch_size, seed, needed))
-    return with_usual_room(found).with_room(1.0)
+        found = functools.reduce(SampleSizes.joined, probed(seeds, batch_size, seed, needed))
+        return with_usual_room(found).with_room(1.0)
+
+    return sizes(drawer), sizes(dataclasses.replace(drawer, by_column=True))

@@ -155,12 +155,12 @@ def _phases(learner: Learner, held: Any, of_all: Any) -> Any:
         return run(batch, params, GivenShares(shares))
 
     with jax.named_scope("p3_1M_forward"):
-        new_shares = _first_layer(run, entering, entering.params)
+        new_shares, _ = _first_layer(run, entering, entering.params)
     with jax.named_scope("p3_1D"):
         of_loss = jax.value_and_grad(others, (0, 1), has_aux=True)
         (loss, (sums, new)), (of_params, of_shares) = of_loss(of_forward, shares)
     with jax.named_scope("p3_1M_backward"):
-        _, pull = jax.vjp(partial(_first_layer, run, backward), of_backward)
+        _, pull, _ = jax.vjp(partial(_first_layer, run, backward), of_backward, has_aux=True)
         gradient = jax.tree.map(jnp.add, pull(pulled)[0], of_others)
     own = new_shares, (of_shares, of_params), gradient
     return own, (loss, sums, jax.tree.map(_equal, new))
@@ -172,29 +172,25 @@ def _equal(value: jax.Array) -> jax.Array:
     return lax.pmax(value, axes) if axes else value
 
 
-def _run(
-    learner: Learner,
-    shard: Shard,
-    batch: Batch,
-    params: nnx.State,
-    at_sync: Any,
-) -> Any:
+def _run(learner: Learner, shard: Shard, batch: Batch, params: nnx.State, at_sync: Any) -> Any:
     """The objective of a batch, whose layers on columns ask `at_sync` for the devices' sum."""
     shard = dataclasses.replace(shard, sample=dataclasses.replace(batch.sample, at_sync=at_sync))
     model = Split(learner.graphdef, params, batch.statistics)
     return objective(model, shard, batch.key, learner.task, True)
 
 
-def _first_layer(run: Any, batch: Batch, params: nnx.State) -> tuple[jax.Array, ...]:
-    """The sums of the devices' shares of a batch; XLA leaves out all that follows them."""
+def _first_layer(
+    run: Any, batch: Batch, params: nnx.State
+) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """The sums of the devices' shares of a batch, and its loss, which XLA leaves out if unused."""
     recorded = RecordedShares()
-    run(batch, params, recorded)
+    loss, _ = run(batch, params, recorded)
     if not recorded.values:
         raise NotPipelinedError(
             f"staleness={STALENESS} pipelines a first layer whose shares are added over devices, "
             "and the model gathers its features instead; train with staleness=0"
         )
-    return tuple(recorded.values)
+    return tuple(recorded.values), loss
 
 
 def empty_flight(
@@ -202,15 +198,14 @@ def empty_flight(
 ) -> Flight:
     """A pipeline without batches: the first one stands for those that are missing."""
 
-    def first(held: Any, of_all: Any) -> Any:
+    def first_layer(held: Any, batch: Batch) -> Any:
         shard, sample = held
-        batch, recorded = dataclasses.replace(of_all, sample=sample), RecordedShares()
-        loss, _ = _run(learner, shard, batch, batch.params, recorded)
-        return tuple(recorded.values), loss
+        batch = dataclasses.replace(batch, sample=sample)
+        return _first_layer(partial(_run, learner, shard), batch, batch.params)
 
     of_all, held = dataclasses.replace(entering, sample=None), (graph.shards, entering.sample)
-    found, loss = jax.eval_shape(_on_devices(graph, first), held, of_all)
-    shares, loss = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (found, loss))
+    found = jax.eval_shape(_on_devices(graph, first_layer), held, of_all)
+    shares, loss = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found)
     gradient = jax.tree.map(
         lambda leaf: jnp.zeros((graph.mesh.size, *leaf.shape), leaf.dtype), state.params
     )
@@ -223,17 +218,15 @@ def empty_flight(
 def _shardings(flight: Flight, graph: ShardedGraph) -> Flight:
     """The sharding of every array of a pipeline."""
 
-    def all_are(tree: Any, *axes: Any) -> Any:
-        sharding = NamedSharding(graph.mesh, PartitionSpec(*axes))
-        return jax.tree.map(lambda _: sharding, tree)
+    own = NamedSharding(graph.mesh, PartitionSpec(graph.axis))
+    found = jax.tree.map(lambda _: NamedSharding(graph.mesh, PartitionSpec()), flight)
 
-    own = partial(lambda axis, tree: all_are(tree, axis), graph.axis)
-    batches = {
-        name: dataclasses.replace(all_are(batch), sample=own(batch.sample))
-        for name, batch in (("forward", flight.forward), ("backward", flight.backward))
-    }
-    held = {name: own(getattr(flight, name)) for name in ("shares", "pulled", "gradient")}
-    return dataclasses.replace(all_are(flight), **batches, **held)
+    def with_own(tree: Any, *names: str) -> Any:
+        held = {name: jax.tree.map(lambda _: own, getattr(tree, name)) for name in names}
+        return dataclasses.replace(tree, **held)
+
+    batches = {name: with_own(getattr(found, name), "sample") for name in ("forward", "backward")}
+    return with_own(dataclasses.replace(found, **batches), "shares", "pulled", "gradient")
 
 
 @dataclasses.dataclass(frozen=True)
