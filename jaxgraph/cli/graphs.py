@@ -23,6 +23,7 @@ def load_typed(options: GraphOptions) -> Graph | TypedGraph:
     if name not in TYPED_NAMES:
         return load_graph(options)
     transforming = ["undirected", "degree_features", "labels_per_class", "ignore_edge_data"]
+    transforming.append("node_data")
     given = [option_name(x) for x, value in options.named(*transforming).items() if value]
     if given:
         raise ValueError(
@@ -35,6 +36,7 @@ def load_graph(options: GraphOptions) -> Graph:
     """Reads or generates the graph, then applies the requested transforms."""
     assert options.dataset is not None
     given = options.named("num_nodes", "num_classes", "num_features", "degree", "relabel")
+    given["node_data"] = options.node_data
     given["weights"] = weights_of(options.weight_column)
     given = {name: value for name, value in given.items() if value is not None}
     if options.dataset.lower().replace("_", "-") in gnn_benchmark.NAMES:

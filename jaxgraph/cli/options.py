@@ -60,6 +60,10 @@ class GraphOptions(Options):
         "File: renumber ids, or use them as rows. Names are always renumbered.",
         names=["--relabel/--no-relabel"],
     )
+    node_data: Path | None = of_graph(
+        "File: table of its nodes (.csv, .tsv, .parquet) with the columns id, label, perhaps split "
+        "(train, val, test), and features, numbers or texts."
+    )
     option: list[str] | None = of_graph("NAME=VALUE, another option of the dataset; repeatable.")
     num_nodes: int | None = of_generator("Nodes, as 2000 or 2e3.", parser=count, least=1)
     num_classes: int | None = of_generator("Classes, or communities.", parser=count, least=1)
@@ -221,6 +225,13 @@ class TrainOptions(ProcessOptions, PartsOptions, SampleOptions):
         most=0.99,
     )
     epochs: int | None = of_training("Passes over the graph, at most.", least=1, most=2**31 - 1)
+    seeds: int = of_training(
+        "Train so many times: --seed, --seed + 1, ... draw parameters, dropout and samples; split "
+        "and partition stay. Reported are means and deviations of the best epochs; "
+        "--predictions are of the seed with the lowest validation loss.",
+        1,
+        least=1,
+    )
     lr: float | None = of_training("Step size of Adam.", least=0)
     weight_decay: float | None = of_training("L2 penalty.", least=0)
     patience: int | None = of_training("Epochs without a lower validation loss; 0: any.", least=0)
@@ -251,6 +262,14 @@ class TrainOptions(ProcessOptions, PartsOptions, SampleOptions):
         if self.checkpoint is None:
             self.refuse(["checkpoint_every", "resume"], "need the folder of the run, --checkpoint.")
         self._check_sample()
+        if self.seeds > 1:
+            of_one = ["checkpoint", "correct_and_smooth", "log", "repartition"]
+            self.refuse(of_one, f"for one run, and --seeds {self.seeds} are several; leave it out.")
+        if self.seed + self.seeds > NUM_SEEDS:
+            raise ValueError(
+                f"--seeds: got {self.seeds} seeds from {self.seed}; expected the last one below "
+                f"{NUM_SEEDS}."
+            )
         if self.mode == "auto":
             self.refuse(["message_flow"], "not for --mode auto; expected --mode sar or domain.")
         if self.mode == "stream":

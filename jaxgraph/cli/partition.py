@@ -56,8 +56,9 @@ class PartitionOptions(PartsOptions):
     )
     assignment: Path | None = option("File .npy of the part of each node, for a given partition.")
     node_data: Path | None = option(
-        "Folder of nodes.npy (features), labels.npy, train_mask.npy, val_mask.npy, test_mask.npy; "
-        "and ids.npy, the id of each row, where ids are names."
+        "A table of nodes, as for `jaxgraph train`; with --process-memory a folder of nodes.npy "
+        "(features), labels.npy, train_mask.npy, val_mask.npy, test_mask.npy; and ids.npy, the id "
+        "of each row, where ids are names."
     )
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class PartitionOptions(PartsOptions):
             self.refuse(_OF_WRITING, "for parts that are written; add --out FOLDER.")
         if self.process_memory is None:
             reason = "for a graph that is not in memory; add --process-memory 2GB."
-            self.refuse(["assignment", "node_data"], reason)
+            self.refuse(["assignment"], reason)
         else:
             self.refuse(_IN_MEMORY, "needs the graph in memory; leave it or --process-memory out.")
 

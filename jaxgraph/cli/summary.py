@@ -1,8 +1,9 @@
 """Results of a training run: accuracy, time, memory, traffic, padding."""
 
+import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,6 +27,27 @@ def result_summary(history: Any) -> dict[str, Any]:
         "compile_seconds": history.compile_seconds,
         "history": history.to_dict(),
         "memory_plan": [] if history.memory_plan is None else history.memory_plan.lines(),
+    }
+
+
+def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The means of the metrics of the best epochs, their deviations, and the rows of the seeds."""
+
+    def of_metrics(figure: Callable[[list[float]], float]) -> dict[str, dict[str, float]]:
+        splits = [row["evaluation"] for row in rows]
+        return {
+            split: {name: figure([each[split][name] for each in splits]) for name in metrics}
+            for split, metrics in splits[0].items()
+        }
+
+    def deviation(values: list[float]) -> float:
+        return statistics.stdev(values) if len(values) > 1 else math.nan
+
+    return {
+        "evaluation": of_metrics(statistics.fmean),
+        "deviation": of_metrics(deviation),
+        "compile_seconds": sum(row["compile_seconds"] for row in rows),
+        "seeds": list(rows),
     }
 
 
@@ -81,8 +103,14 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     if options["sample"] is not None:
         stale = f", stale by {options['staleness']} steps" if options["staleness"] else ""
         rows["mini-batches"] = f"of {options['batch_size']:,}, fan-outs {options['sample']}{stale}"
+    if "seeds" in result:
+        seeds = [row["seed"] for row in result["seeds"]]
+        rows["seeds"] = f"{len(seeds)}, from {seeds[0]}: means, and deviations over seeds"
     for split, metrics in result["evaluation"].items():
-        rows[split] = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        of_split = result.get("deviation", {}).get(split, {})
+        around = {name: f" ± {value:.4f}" for name, value in of_split.items()}
+        texts = (f"{name} {value:.4f}{around.get(name, '')}" for name, value in metrics.items())
+        rows[split] = ", ".join(texts)
     if "correct_and_smooth" in result:
         record = result["correct_and_smooth"]
         before, after = record["accuracy"]["before"], record["accuracy"]["after"]
@@ -90,7 +118,9 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         rows["correct and smooth"] = f"accuracy {', '.join(changes)}"
         chosen = [f"{n.replace('_', ' ')} {value}" for n, value in record["options"].items()]
         rows["by validation nodes"] = ", ".join(chosen)
-    rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch']}{cut}"
+    of_seed = f" of seed {result['seed']}" if "seeds" in result else ""
+    best = f"the best one is number {result['best_epoch']}{of_seed}"
+    rows["epochs"] = f"{result['epochs']}, {best}{cut}"
     if result.get("resumed"):
         rows["resumed"] = f"after epoch {result['resumed']}"
     rows["median epoch time"] = second_text(result["median_epoch_seconds"])

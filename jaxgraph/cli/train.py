@@ -19,7 +19,7 @@ from jaxgraph.cli.recipes import Recipe, build_model, chosen_recipe, optimizer_o
 from jaxgraph.cli.result_files import write_json, write_predictions
 from jaxgraph.cli.sampling import check_sampled, dense, loader_of
 from jaxgraph.cli.smoothing import check_smoothable, smoothed
-from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
+from jaxgraph.cli.summary import cost_summary, over_seeds, result_summary, summary_table
 from jaxgraph.graph import Graph
 from jaxgraph.graph_arrays import LABEL_COLUMNS
 from jaxgraph.graph_facts import GraphFacts, TypedFacts, facts_of, facts_of_typed
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from jax.sharding import Mesh
 
 _OF_PROCESS = {field.name for field in fields(ProcessOptions)}
-_OF_PROCESS |= {"data_dir", "dataset", "folder", "json", "log", "partition", "predictions"}
-_OF_PROCESS |= {"profile", "profile_epochs", "resume", "source", "traceback"}
+_OF_PROCESS |= {"data_dir", "dataset", "folder", "json", "log", "node_data", "partition"}
+_OF_PROCESS |= {"predictions", "profile", "profile_epochs", "resume", "source", "traceback"}
 """Options, and the source of a recipe, that may differ between the processes of a run."""
+_LOWER = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts."
 _FEW_NODES = 100
 """Nodes of a part, below which a limit of memory has cut the graph into very many parts."""
 
@@ -317,9 +318,10 @@ def _warn_of_many_parts(options: TrainOptions, facts: GraphFacts, group: Process
 def _check_trainable(facts: GraphFacts) -> None:
     if not facts.num_classes:
         raise ValueError(
-            f"{facts.name} has no labels; training needs a class for each node. "
-            "A file of edges gets them by jaxgraph partition --process-memory 2GB "
-            "--node-data FOLDER --out PARTS."
+            f"{facts.name} has no labels; training needs a class for each node. A file of edges "
+            "gets them by the column label of --node-data nodes.csv (for another name add --option "
+            "label_column=NAME), or by jaxgraph partition --process-memory 2GB --node-data FOLDER "
+            "--out PARTS."
         )
     if not {"train", "val"} <= facts.splits.keys():
         raise ValueError(
@@ -342,7 +344,6 @@ def _train(
         # The command owns the process.
         jax.config.update("jax_enable_x64", True)
     mesh = mesh_of(options.devices or options.parts or 1, group.count, options.hosts)
-    model = build_model(settings, facts, options.seed, options.dtype)
     source = sharded = run.place(mesh)
     if options.sample is not None:
         graph: Any = run.source[0]  # pyright: ignore[reportIndexIssue]
@@ -355,9 +356,11 @@ def _train(
     programs: list[Any] = []
     ended: list[Any] = []
     share = sharded.parts.moved.share_of_epoch if sharded.is_streamed else None
-    bar = EpochBar(settings.epochs, output, share)
+    trace = ExitStack()
 
     def begin(compiled: Sequence[Any]) -> None:
+        if programs:  # Those of the first seed, which the others run, too.
+            return
         programs.extend(compiled)
         group.meet()
         if log is not None:
@@ -369,19 +372,7 @@ def _train(
         group.heartbeat.enter("epoch", 1)
         ending.has_results = True
 
-    def end_epoch(record: Any) -> None:
-        ended.append(record)
-        bar.update(record)
-        if log is not None:
-            log(record)
-        if len(ended) == options.profile_epochs:
-            trace.close()
-        if ending.received is not None:
-            raise KeyboardInterrupt
-        if record.epoch < settings.epochs:
-            group.heartbeat.enter("epoch", record.epoch + 1)
-
-    further: dict[str, Any] = {}
+    further: dict[str, Any] = {"task": _task_of(options)}
     if options.checkpoint is not None:
         every, resume = options.checkpoint_every, options.resume
         further["checkpoint"] = train.Checkpoints(options.checkpoint, every, resume=resume)
@@ -389,39 +380,50 @@ def _train(
         assert not isinstance(run.source, PartFolder)
         graph: Any = run.source[0]
         further |= {"source": graph, "repartition": options.repartition}
-    is_cut, diverged = False, None
-    group.heartbeat.enter("compile")
-    try:
-        with bar, ExitStack() as trace:
-            history = train.fit(
+
+    def fit(model: Any, seed: int) -> Any:
+        if options.seeds > 1:
+            output.print(f"seed {seed}")
+        if source is not sharded:
+            source.seed = seed
+        bar = EpochBar(settings.epochs, output, share)
+
+        def end_epoch(record: Any) -> None:
+            ended.append(record)
+            bar.update(record)
+            if log is not None:
+                log(record)
+            if len(ended) == options.profile_epochs:
+                trace.close()
+            if ending.received is not None:
+                raise KeyboardInterrupt
+            if record.epoch < settings.epochs:
+                group.heartbeat.enter("epoch", len(ended) + 1)
+
+        with bar, trace:
+            return train.fit(
                 model,
                 source,
                 optimizer_of(settings),
                 epochs=settings.epochs,
-                task=_task_of(options),
                 staleness=options.staleness,
-                seed=options.seed,
+                seed=seed,
                 memory_limit=options.memory_limit,
                 patience=settings.patience or None,
                 on_epoch=end_epoch,
                 on_compile=begin,
                 **further,
             )
-    except train.TrainingInterrupted as error:
-        ending.received = error.number or ending.received
-        history = error.history
-        is_cut = len(history.records) < settings.epochs
-    except train.DivergenceError as error:
-        advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts."
-        history, diverged = error.history, f"{error.loss}. {advice}"
-        if not history.records:
-            raise FloatingPointError(diverged) from error
+
+    group.heartbeat.enter("compile")
+    try:
+        trained = _with_seeds(run, fit, ending)
     finally:
         group.heartbeat.enter("evaluate")
     writes: list[Callable[[], None]] = []
-    smoothing, smooths = {}, options.correct_and_smooth and diverged is None
+    smoothing, smooths = {}, options.correct_and_smooth and trained.diverged is None
     if options.predictions is not None or smooths:
-        outputs = train.predict(model, sharded)
+        outputs = train.predict(trained.model, sharded)
         if smooths:
             outputs, record = smoothed(outputs, sharded)
             smoothing = {"correct_and_smooth": record}
@@ -432,11 +434,67 @@ def _train(
         "versions": versions(),
         "options": asdict(options) | asdict(settings),
         "graph": graph_summary(facts),
-        "interrupted": is_cut,
-        "diverged": diverged,
-        "resumed": history.resumed,
-        **result_summary(history),
+        "interrupted": trained.is_cut,
+        "diverged": trained.diverged,
+        "resumed": trained.history.resumed,
+        **trained.result,
+        **(over_seeds(trained.rows) if options.seeds > 1 else {}),
         **smoothing,
-        **cost_summary(programs, sharded, history, steps),
+        **cost_summary(programs, sharded, trained.history, steps),
     }
     return result, writes
+
+
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    """The model of the seed with the lowest validation loss, and the results of all seeds.
+
+    Args:
+        model: The model.
+        history: Its history.
+        result: Its result.
+        rows: The results of all seeds.
+        is_cut: Whether a signal ended the run before its last epoch.
+        diverged: The loss that ended it, or None.
+    """
+
+    model: Any
+    history: Any
+    result: dict[str, Any]
+    rows: list[dict[str, Any]]
+    is_cut: bool
+    diverged: str | None
+
+
+def _with_seeds(run: _Run, fit: Callable[[Any, int], Any], ending: _Ending) -> _Trained:
+    """Trains a model with each seed; of several, one whose epochs were ended early is left out."""
+    from jaxgraph import train
+
+    options, epochs = run.options, run.settings.epochs
+    seeds = range(options.seed, options.seed + options.seeds)
+    rows: list[dict[str, Any]] = []
+    best: tuple[float, Any, Any, dict[str, Any]] | None = None
+    diverged, is_ended, is_cut = None, False, False
+    for seed in seeds:
+        model = build_model(run.settings, run.facts, seed, options.dtype)
+        try:
+            history = fit(model, seed)
+        except train.TrainingInterrupted as error:
+            ending.received = error.number or ending.received
+            history, is_ended = error.history, True
+            is_cut = len(history.records) < epochs or seed != seeds[-1]
+        except train.DivergenceError as error:
+            of_seed = f"seed {seed}, " if len(seeds) > 1 else ""
+            history, is_ended, diverged = error.history, True, f"{of_seed}{error.loss}. {_LOWER}"
+            if not (history.records or rows):
+                raise FloatingPointError(diverged) from error
+        if not rows or not is_ended or len(history.records) == epochs:
+            rows.append({"seed": seed, **result_summary(history)})
+            assert history.state is not None
+            val_loss = float(history.state.best_val_loss)
+            if best is None or val_loss < best[0]:
+                best = val_loss, model, history, rows[-1]
+        if is_ended:
+            break
+    assert best is not None
+    return _Trained(*best[1:], rows, is_cut, diverged)

@@ -46,7 +46,10 @@ class EdgeColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """The caller's decisions about a list of edges, as of `read_edge_list`; None: it decides."""
+    """The caller's decisions about a list of edges, as of `read_edge_list`; None: it decides.
+
+    Ids that are looked up are among those of all nodes, so that no count in the file matters.
+    """
 
     num_nodes: int | None = None
     separator: str | None = None
@@ -55,6 +58,7 @@ class Choices:
     columns: tuple[Column, Column] | None = None
     weights: Column | bool | None = None
     relabel: bool | None = None
+    is_looked_up: bool = False
 
     def check_unused(self, form: str, *used: str) -> None:
         """Refuses a choice that does not apply to a format other than text."""

@@ -35,7 +35,8 @@ from jaxgraph.datasets.files import (
 )
 from jaxgraph.datasets.matrix_market import is_matrix_market, read_matrix_market
 from jaxgraph.datasets.metis_graph import is_like_metis, read_metis
-from jaxgraph.datasets.node_ids import number_nodes
+from jaxgraph.datasets.node_ids import looked_up, number_nodes
+from jaxgraph.datasets.node_table import read_node_table
 from jaxgraph.datasets.npz import check_pairs, load_npz
 from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.text_layout import Layout
@@ -63,6 +64,8 @@ _FORMAT_OF_SUFFIX: Mapping[str, str] = MappingProxyType(
 )
 SUFFIXES = tuple(_FORMAT_OF_SUFFIX)
 FORMATS = tuple(dict.fromkeys(_FORMAT_OF_SUFFIX.values()))
+_WITH_IDS = ("text", "Parquet", "npy")
+"""Formats whose ids may be looked up in a table of nodes."""
 
 
 # Arguments of ``Graph.from_edges``, and facts of the report.
@@ -84,6 +87,9 @@ def read_edge_list(
     columns: tuple[Column, Column] | None = None,
     weights: Column | bool | None = None,
     relabel: bool | None = None,
+    node_data: str | Path | None = None,
+    label_column: str | None = None,
+    missing: str | None = None,
     on_report: Callable[[ReadReport], None] | None = None,
 ) -> Graph:
     """Reads a graph from a list of edges, and refuses an ambiguous file.
@@ -120,6 +126,15 @@ def read_edge_list(
         weights: the column of weights, by name or by number from 0; False for no weights.
         relabel: whether ids become consecutive rows and are stored in ``graph.node_names``; False:
             ids are rows, however large they are.
+        node_data: a table of nodes (``.csv``, ``.tsv``, ``.parquet``) whose first line names its
+            columns: "id", the ids of the edges, one row for each node, those without edges too;
+            "label" ("labels", "class", "y"), numbers from 0 or texts, which are numbered in sorted
+            order, or nothing; "split": train, val, test or nothing. All other columns are
+            features: numbers, or one for each category of texts, sorted. Nodes have the order of
+            its rows, and their ids are in ``graph.node_names``.
+        label_column: the column of labels in ``node_data``; None finds it by name.
+        missing: a number that ``node_data`` lacks is the "mean" of its column, or "zero"; a
+            category is one of its own. None: they are refused.
         on_report: called with a ``ReadReport``, which is also logged.
 
     Returns:
@@ -134,6 +149,12 @@ def read_edge_list(
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; expected a list of edges.")
     form = _format(path, format)
+    if node_data is not None and (num_nodes is not None or relabel is False):
+        raise UnfitOptionError(
+            "num_nodes, relabel: for ids that are rows, and node_data holds the ids of all nodes; "
+            "leave them out."
+        )
+    of_nodes, nodes_report = _of_nodes(node_data, label_column, missing)
     choices = Choices(
         num_nodes=num_nodes,
         separator=separator,
@@ -141,13 +162,20 @@ def read_edge_list(
         counts=counts,
         columns=columns,
         weights=weights,
-        relabel=relabel,
+        relabel=True if of_nodes else relabel,
+        is_looked_up=bool(of_nodes),
     )
     with reading(path, f"a list of edges ({form})"), naming(path):
         # Some collections name MatrixMarket files as text files.
         if form == "text" and is_matrix_market(path):
             form = "MatrixMarket"
+        if of_nodes and form not in _WITH_IDS:
+            raise UnfitOptionError(
+                f"node_data: a file in {form} has rows and no ids; expected {', '.join(_WITH_IDS)}."
+            )
         found, facts = _READERS[form](path, choices)
+        if of_nodes:
+            found |= of_nodes | looked_up(found, of_nodes["node_names"], str(node_data))
         given = {"num_nodes": num_nodes, "name": name}
         arguments = {"name": path.name.split(".")[0]} | found
         arguments |= {key: value for key, value in given.items() if value is not None}
@@ -159,11 +187,24 @@ def read_edge_list(
         num_edges=graph.num_edges,
         relabelled=graph.node_names is not None,
         **facts,
+        **nodes_report,
     )
     logger.info("%s", report)
     if on_report is not None:
         on_report(report)
     return transforms.to_undirected(graph) if undirected else graph
+
+
+def _of_nodes(
+    path: str | Path | None, label_column: str | None, missing: str | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of the nodes in a table, and facts of the report; nothing without a table."""
+    if path is None:
+        if label_column is not None or missing is not None:
+            raise UnfitOptionError("label_column, missing: for node_data; leave them out.")
+        return {}, {}
+    with naming(Path(path)):
+        return read_node_table(Path(path), label_column, missing)
 
 
 def _graph(arguments: dict[str, Any]) -> Graph:
@@ -241,7 +282,7 @@ def open_edges(
 def _from_edges(path: Path, choices: Choices, form: str) -> _Found:
     stored = partial(stored_in_memory, relabel=choices.relabel)
     edges, source, declared = open_edges(path, form, choices, stored, block=_BLOCK, rows=_ROWS)
-    if choices.num_nodes is None:
+    if choices.num_nodes is None and not choices.is_looked_up:
         choices = replace(choices, num_nodes=declared)
     facts = {} if source is None else _column_facts(source)
     if isinstance(source, TextFile):

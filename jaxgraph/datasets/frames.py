@@ -12,7 +12,8 @@ from jaxgraph.datasets.edge_columns import Choices, Column, choose_columns
 from jaxgraph.datasets.edge_files import TableFile, not_flat
 from jaxgraph.datasets.edge_keys import stored_in_memory
 from jaxgraph.datasets.edge_list import fields_of
-from jaxgraph.datasets.node_ids import polars, trimmed
+from jaxgraph.datasets.node_columns import Coded, check_choices, coded, encoded
+from jaxgraph.datasets.node_ids import looked_up, name_key, polars
 from jaxgraph.graph import Graph
 from jaxgraph.graph_arrays import NODE_FIELDS, has_index, is_by_position
 from jaxgraph.kinds import kind_of
@@ -30,6 +31,8 @@ def from_pandas(
     weights: Column | bool | None = None,
     relabel: bool | None = None,
     node_names: Any = None,
+    categories: str | None = None,
+    missing: str | None = None,
     **fields: Any,
 ) -> Graph:
     """Makes a graph from a pandas DataFrame with an edge in each row.
@@ -47,6 +50,11 @@ def from_pandas(
             rows already.
         node_names: the ids of all nodes in the order of their rows, those without edges too; None:
             the ids that occur, numbers in ascending order, names by first occurrence.
+        categories: columns of ``nodes`` that hold texts, bools or pandas categories: "one-hot"
+            makes a feature of each category, "codes" a number of each column, from 0. Categories
+            are sorted; those of a pandas categorical have its order. None: they are refused.
+        missing: values that ``nodes`` lacks: a number is the "mean" of its column, or "zero"; a
+            category is one of its own, the last. None: they are refused.
         **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``. A frame or
             series of nodes whose index holds ids is brought into the order of the rows. Anything
             else is in that order; it is refused where that would be the order of the edges.
@@ -64,6 +72,9 @@ def from_pandas(
             f"from_pandas(frame): got {kind_of(frame)}; expected a pandas.DataFrame with a row per "
             "edge."
         )
+    check_choices(categories=categories, missing=missing)
+    if categories is not None or missing is not None:
+        fields["nodes"] = _encoded(fields.get("nodes"), categories, missing)
     is_looked_up = node_names is not None and relabel is not False
     choices = Choices(
         columns=columns,
@@ -73,7 +84,7 @@ def from_pandas(
     )
     found = fields_of(stored_in_memory(_table(frame, choices), choices.relabel)[0], choices)
     if is_looked_up:
-        found |= _looked_up(found, np.asarray(node_names))
+        found |= looked_up(found, np.asarray(node_names), "node_names")
     elif node_names is not None:
         found["node_names"] = node_names
     by_occurrence = node_names is None and _are_texts(found.get("node_names"))
@@ -113,25 +124,37 @@ def _are_texts(names: Any) -> bool:
     return names is not None and np.asarray(names).dtype.kind not in "biuf"
 
 
-def _looked_up(found: Mapping[str, Any], node_names: np.ndarray) -> dict[str, Any]:
-    """The ends of edges as rows of `node_names`."""
-    listed = node_names.tolist()
-    rows = {_key(name): row for row, name in enumerate(listed)}
-    # Without names, ids that are numbers were rows already.
-    names = found.get("node_names", np.zeros(0, np.int64)).tolist()
-    unknown = [name for name in names if _key(name) not in rows]
-    if unknown:
+def _encoded(nodes: Any, categories: str | None, missing: str | None) -> pd.DataFrame:
+    """A frame of features as numbers, with the same index."""
+    if not has_index(nodes):
         raise ValueError(
-            f"node_names: {len(unknown)} ids of the edges are not in it, the first is "
-            f"{unknown[0]!r}; expected the id of every node."
+            f"categories, missing: got nodes={kind_of(nodes)}; expected a frame or a series of "
+            "pandas, whose columns they encode."
         )
-    row_of = np.asarray([rows[_key(name)] for name in names], np.int64)
-    ends = {end: row_of[found[end]] for end in ("senders", "receivers")}
-    return ends | {"node_names": node_names}
+    import pandas as pd
+
+    frame = nodes.to_frame() if nodes.ndim == 1 else nodes
+    columns = [(str(name), _column(frame.iloc[:, at])) for at, name in enumerate(frame.columns)]
+    texts = [name for name, column in columns if isinstance(column, Coded)]
+    if categories is None and texts:
+        raise ValueError(
+            f"nodes: column {texts[0]!r} holds values that are no numbers; pass "
+            "categories='one-hot' or categories='codes'."
+        )
+    try:
+        values, _ = encoded(columns, categories or "codes", missing)
+    except ValueError as error:
+        raise ValueError(f"nodes: {error}.") from error
+    return pd.DataFrame(values, index=nodes.index)
 
 
-def _key(name: Any) -> Any:
-    return trimmed(name) if isinstance(name, str) else name
+def _column(column: Any) -> np.ndarray | Coded:
+    """A column of numbers, NaN where they are missing, or of categories."""
+    if hasattr(column, "cat"):
+        return Coded(column.cat.codes.to_numpy(), tuple(map(str, column.cat.categories)))
+    if getattr(column.dtype, "kind", "O") in "iuf":
+        return column.to_numpy(np.float64, na_value=np.nan)
+    return coded(_series(str(column.name), column.to_numpy()))
 
 
 def _in_row_order(
@@ -170,7 +193,7 @@ def _of_nodes(name: str, value: Any, found: Mapping[str, Any], by_occurrence: bo
                 "pass node_names=, the ids in the order of its rows."
             )
         return value
-    index = [_key(id_) for id_ in value.index.tolist()]
+    index = [name_key(id_) for id_ in value.index.tolist()]
     rows = {id_: row for row, id_ in enumerate(index)}
     if len(rows) != len(index):
         repeated = next(id_ for row, id_ in enumerate(index) if rows[id_] != row)
@@ -178,7 +201,7 @@ def _of_nodes(name: str, value: Any, found: Mapping[str, Any], by_occurrence: bo
     if names is None:
         largest = max(int(found[end].max(initial=-1)) for end in ("senders", "receivers"))
         names = np.arange(max(largest + 1, len(index)))
-    listed = [_key(id_) for id_ in np.asarray(names).tolist()]
+    listed = [name_key(id_) for id_ in np.asarray(names).tolist()]
     missing = [id_ for id_ in listed if id_ not in rows]
     if missing:
         raise ValueError(
@@ -200,13 +223,13 @@ def _check_values(name: str, value: Any) -> None:
     if any(getattr(each.dtype, "kind", "O") not in "biuf" for each in columns):
         raise ValueError(
             f"{name}: holds values that are no numbers. For labels, "
-            "series.astype('category').cat.codes numbers them; for features, "
-            "pandas.get_dummies(frame, dtype=float) makes a column for each. Both keep the index."
+            "series.astype('category').cat.codes numbers them and keeps the index; for features, "
+            "pass categories='one-hot' or categories='codes'."
         )
     if name in ("nodes", "labels") and any(each.isna().any() for each in columns):
         raise ValueError(
-            f"{name}: values are missing. features.fillna(0) replaces them, and "
-            "labels.fillna(-1).astype(int) marks nodes without a label; both keep the index."
+            f"{name}: values are missing. Of features, pass missing='mean' or missing='zero'; "
+            "labels.fillna(-1).astype(int) marks nodes without a label and keeps the index."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,32 @@ def polars() -> Any:
 def trimmed(text: str) -> str:
     """Returns a text without white space and characters of no width around it."""
     return text.strip(BLANK)
+
+
+def name_key(name: Any) -> Any:
+    """The id by which a name is found."""
+    return trimmed(name) if isinstance(name, str) else name
+
+
+def looked_up(found: Mapping[str, Any], node_names: np.ndarray, what: str) -> dict[str, Any]:
+    """The ends of edges, with names of their own, as rows of all names."""
+    # Without names, ids that are numbers were rows already.
+    names = found.get("node_names", np.zeros(0, np.int64))
+    if names.dtype.kind == "U" or node_names.dtype.kind == "U":
+        names, of_all = names.astype(str), node_names.astype(str)
+    else:
+        of_all = node_names
+    rows = {name_key(name): row for row, name in enumerate(of_all.tolist())}
+    of_edges = [name_key(name) for name in names.tolist()]
+    unknown = [name for name in of_edges if name not in rows]
+    if unknown:
+        raise BrokenFileError(
+            f"{len(unknown)} ids of the edges are not in {what}, the first is {unknown[0]!r}; "
+            "expected the id of every node there."
+        )
+    row_of = np.asarray([rows[name] for name in of_edges], np.int64)
+    ends = {end: row_of[found[end]] for end in ("senders", "receivers")}
+    return ends | {"node_names": node_names}
 
 
 def is_number(text: str) -> bool:
@@ -156,7 +182,8 @@ def _check_all_named(num_names: int, num_nodes: int | None) -> None:
     if num_nodes not in (None, num_names):
         raise AmbiguousFileError(
             f"num_nodes is {num_nodes}, and {num_names} ids occur, each the name of a node; leave "
-            "num_nodes out. from_pandas(frame, node_names=ids) also knows nodes without edges."
+            "num_nodes out. from_pandas(frame, node_names=ids) and read_edge_list(path, "
+            "node_data=table) also know nodes without edges."
         )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxgraph import transforms
-from jaxgraph.datasets.edge_files import text_blocks
 from jaxgraph.datasets.edge_keys import Rows, StoredEdges, ends_of
 from jaxgraph.datasets.files import (
     AmbiguousFileError,
@@ -21,8 +20,8 @@ from jaxgraph.datasets.files import (
     require_file,
 )
 from jaxgraph.datasets.limits import opened
-from jaxgraph.datasets.node_ids import polars
 from jaxgraph.datasets.npz import load_npz
+from jaxgraph.datasets.number_tables import parse_table
 from jaxgraph.graph import Graph
 from jaxgraph.typed_graph import TypedGraph
 
@@ -209,24 +208,6 @@ def _raw(folder: Path, file_name: str) -> Path:
 
 def _csv(path: Path, dtype: Any) -> np.ndarray:
     return np.concatenate(list(parse_table(path, dtype, _BLOCK)))
-
-
-def parse_table(path: Path, dtype: Any, size: int) -> Iterator[np.ndarray]:
-    """Parses a text of numbers, perhaps compressed, in blocks of so many bytes."""
-    pl, columns, first = polars(), None, 0
-    kind = pl.Int64 if np.dtype(dtype).kind == "i" else pl.Float64
-    with reading(path, "compressed comma-separated numbers"):
-        for block, _ in text_blocks(path, 0, size):
-            if columns is None:
-                columns = block.partition(b"\n")[0].count(b",") + 1
-            schema = {f"c{column}": kind for column in range(columns)}
-            table = pl.read_csv(block, has_header=False, schema=schema)
-            if sum(table.null_count().row(0)):
-                raise ValueError(f"a number is missing from row {first} on")
-            yield table.to_numpy().astype(dtype)
-            first += len(table)
-        if not first:
-            raise ValueError("it holds no number")
 
 
 def _check_index(index: Rows, expected: tuple[int, int], path: Path) -> None:

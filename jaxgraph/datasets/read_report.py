@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SEPARATOR_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,9 @@ class ReadReport:
         ignored_columns: the other columns.
         num_comments: number of comment lines before the first edge.
         declared_counts: the numbers in a line of counts, or in a comment (nodes, edges), or None.
+        node_columns: the names of the features, from a table of nodes: those of its columns of
+            numbers, and "COLUMN=CATEGORY" of others.
+        classes: the names of the classes in that table, in their order; empty: they are numbers.
         relabelled: whether the ids of the file are in ``graph.node_names``; else ids are rows.
         notes: anything else that was decided, one sentence each.
     """
@@ -39,6 +43,8 @@ class ReadReport:
     ignored_columns: tuple[str | int, ...] = ()
     num_comments: int = 0
     declared_counts: tuple[int, ...] | None = None
+    node_columns: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
     relabelled: bool = False
     notes: tuple[str, ...] = ()
 
@@ -60,7 +66,16 @@ class ReadReport:
         if self.declared_counts is not None:
             counts = " ".join(str(count) for count in self.declared_counts)
             parts.append(f"declared counts {counts}")
+        if self.node_columns:
+            parts.append(f"features {_listed(self.node_columns)}")
+        if self.classes:
+            parts.append(f"classes {_listed(self.classes)}")
         parts.append("ids in node_names" if self.relabelled else "ids are rows")
         parts += self.notes
         parts.append(f"{self.num_nodes:,} nodes, {self.num_edges:,} edges")
         return f"{self.path}: {'; '.join(parts)}."
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(map(repr, names[:_SHOWN])) + (f" and {more} more" if more > 0 else "")

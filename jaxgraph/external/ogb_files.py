@@ -12,7 +12,8 @@ import numpy as np
 from jaxgraph.datasets.edge_keys import Rows
 from jaxgraph.datasets.file_rows import FileRows, npy_rows
 from jaxgraph.datasets.files import BrokenFileError, reading
-from jaxgraph.datasets.ogb import MEMBERS, parse_table
+from jaxgraph.datasets.number_tables import parse_table
+from jaxgraph.datasets.ogb import MEMBERS
 from jaxgraph.external.work import StepFiles, Work
 
 _COPIED = 1 << 24

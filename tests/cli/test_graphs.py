@@ -91,6 +91,20 @@ def test_options_of_a_file_reach_its_reader(tmp_path: Path, capsys: pytest.Captu
         load("karate", weight_column="2")
 
 
+def test_a_table_of_nodes_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
+    (tmp_path / "nodes.csv").write_text("id,group,size\na,x,1\nb,y,\nc,x,3\nd,y,2\n")
+    options = GraphOptions(
+        dataset=str(tmp_path / "edges.csv"),
+        node_data=tmp_path / "nodes.csv",
+        option=["label_column=group", "missing=mean"],
+    )
+    graph = load_graph(options)
+    assert graph.nodes[:, 0].tolist() == [1, 2, 3, 2] and graph.labels is not None
+    assert graph.labels.tolist() == [0, 1, 0, 1]
+    assert "classes 'x', 'y'" in capsys.readouterr().out
+
+
 def test_edge_data_is_dropped_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "ring.csv").write_text("0,1,0.5\n1,2,2\n2,0,3\n")
     plain = GraphOptions(dataset="ring.csv", data_dir=tmp_path)

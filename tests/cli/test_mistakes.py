@@ -37,6 +37,9 @@ MISTAKES: dict[str, dict[str, str]] = {
         "--log FULL/thesis.tex": "is no log of training",
         "--profile FULL/thesis.tex": "--profile:",
         "--profile-epochs 0": "--profile-epochs: got 0",
+        "--seeds 0": "--seeds: got 0; expected at least 1",
+        "--seeds 3 --seed 4294967294": "--seeds: got 3 seeds from 4294967294; expected the last",
+        "--seeds 3 --checkpoint RUN --log LOG": "--checkpoint, --log: for one run, and --seeds 3",
         "--parts 4 --hosts 3": "hosts=3 do not have equally many of 4",
         "--predictions FULL": "--predictions: FULL is a folder",
         "--batch-size 64 --sample-cache 1MB": "--batch-size, --sample-cache: for mini-batches; add",
@@ -58,7 +61,12 @@ MISTAKES: dict[str, dict[str, str]] = {
         "--sample 5 --model appnp": "--sample: appnp reads one neighbourhood many times",
         "--sample 5 --norm batch --parts 2": "--norm: batch has the statistics of a batch, whose",
     },
-    "train": {"--dataset EDGES": "has no labels"},
+    "train": {
+        "--dataset EDGES": "A file of edges gets them by the column label of --node-data",
+        "--dataset EDGES --node-data FULL": "--node-data: FULL is no file; expected a table of",
+        "--dataset karate --node-data FULL": "--node-data: no option of the data set 'karate'",
+        "--dataset aifb --node-data FULL": "--node-data: not for aifb, whose edges have types",
+    },
     KARATE: {
         "--num-processes 2": "--coordinator, --num-processes, --process-id: expected all three",
         "--num-processes 1 --process-id 1": "--process-id: got 1; expected 0 to 0",

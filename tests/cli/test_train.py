@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jaxgraph import datasets, train
+from jaxgraph.analysis import compilations
 from jaxgraph.cli.display import EpochBar
 from jaxgraph.cli.main import app
 from jaxgraph.parallel import write_parts
@@ -200,12 +201,13 @@ def test_defaults_reach_what_is_published(
 
 
 def interrupting(monkeypatch: pytest.MonkeyPatch, number: int, at: int) -> None:
-    """Sends a signal to this process when an epoch has ended."""
-    update = EpochBar.update
+    """Sends a signal to this process when so many epochs, of all seeds, have ended."""
+    update, ended = EpochBar.update, []
 
     def interrupted(self, record):
         update(self, record)
-        if record.epoch == at:
+        ended.append(record)
+        if len(ended) == at:
             os.kill(os.getpid(), number)
             time.sleep(0.2)  # until the thread that reads the signals has noted it
 
@@ -374,3 +376,71 @@ def test_labels_are_inputs_of_real_data_and_of_parts_on_disk(tmp_path: Path, dat
     read = ("--partition", str(tmp_path / "parts"), "--epochs", "3")
     assert len(command.written(tmp_path / "p", *given, *read)["history"]["loss"]) == 3
     assert "have label columns; give --labels-as-inputs 0.5" in refused("train", *read)
+
+
+def test_seeds_are_runs_of_their_own_that_compile_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    compiled = []
+    fit = train.fit
+
+    def counting(*arguments, **options):
+        with compilations() as found:
+            history = fit(*arguments, **options)
+        compiled.append(len(found))
+        return history
+
+    monkeypatch.setattr(train, "fit", counting)
+    table, few = tmp_path / "classes.csv", ("--epochs", "3", "--parts", "2", "--lr", "0.1")
+    found = run(*few, "--seeds", "3", "--seed", "5", out=tmp_path / "all.json")
+    assert compiled[0] > 0 == compiled[1] == compiled[2]
+    rows = found["seeds"]
+    assert [row["seed"] for row in rows] == [5, 6, 7]
+    for split in ("train", "val", "test"):
+        losses = [row["evaluation"][split]["loss"] for row in rows]
+        assert len(set(losses)) == 3
+        assert found["evaluation"][split]["loss"] == pytest.approx(np.mean(losses))
+        assert found["deviation"][split]["loss"] == pytest.approx(np.std(losses, ddof=1))
+    best = min(rows, key=lambda row: row["evaluation"]["val"]["loss"])
+    assert (found["seed"], found["history"]) == (best["seed"], best["history"])
+    # The first seed has the run that it has alone; the partition, here of --seed 5, stays.
+    alone = run(*few, "--seed", "5", out=tmp_path / "one.json")
+    assert alone["history"]["loss"] == rows[0]["history"]["loss"]
+    assert alone["evaluation"] == rows[0]["evaluation"] and "seeds" not in alone
+    run(*few, "--seeds", "3", "--seed", "5", "--predictions", str(table))
+    classes = np.loadtxt(table, int, delimiter=",", skiprows=1)[:, 1]
+    of_sbm: dict[str, Any] = {name.replace("-", "_"): n for name, n in GENERATED.items()}
+    graph = datasets.load("sbm", **of_sbm)
+    shown = (classes == graph.labels)[graph.test_mask].mean()
+    assert shown == pytest.approx(best["evaluation"]["test"]["accuracy"])
+
+
+def test_a_seed_that_does_not_end_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path, fit, seeds = tmp_path / "run.json", train.fit, []
+
+    def diverging(*arguments, **options):
+        history = fit(*arguments, **options)
+        seeds.append(options["seed"])
+        if len(seeds) == 3:
+            short = dataclasses.replace(history, records=history.records[:1])
+            raise train.DivergenceError("epoch 2: the training loss is nan", short)
+        return history
+
+    monkeypatch.setattr(train, "fit", diverging)
+    few = ("--epochs", "2", "--seeds", "9", "--json", str(path))
+    result = CliRunner().invoke(app, [*SMALL, *few], env={"COLUMNS": "140"})
+    assert result.exit_code == 2 and "Error: seed 2, epoch 2: the training loss" in result.stderr
+    written = json.loads(path.read_text())
+    assert seeds == [0, 1, 2] and [row["seed"] for row in written["seeds"]] == [0, 1]
+    assert "2, from 0: means" in result.stdout and not written["interrupted"]
+
+
+def test_a_signal_leaves_the_seeds_before_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    interrupting(monkeypatch, signal.SIGINT, at=3)
+    path = tmp_path / "run.json"
+    few = ("--epochs", "2", "--seeds", "4", "--json", str(path))
+    result = CliRunner().invoke(app, [*SMALL, *few])
+    assert result.exit_code == 130, result.output
+    written = json.loads(path.read_text())
+    assert written["interrupted"] and [row["seed"] for row in written["seeds"]] == [0]
+    assert set(written["deviation"]["val"].values()) == {None}

@@ -140,7 +140,7 @@ def test_ids_are_looked_up_in_the_names_of_all_nodes() -> None:
     assert present(graph.node_names).tolist() == names
     numbers = pd.DataFrame({"source": [30, 10], "target": [20, 30]})
     assert pairs_of(from_pandas(numbers, node_names=[10, 20, 30, 40])) == [(2, 1), (0, 2)]
-    with pytest.raises(ValueError, match="1 ids of the edges are not in it, the first is 'd'"):
+    with pytest.raises(ValueError, match=r"1 ids of the edges are not in node_names, .* 'd'"):
         from_pandas(ROADS, node_names=names[:3])
 
 
@@ -191,6 +191,68 @@ def test_rows_without_ids_are_not_in_the_order_of_edges(values: Any) -> None:
             "b": 1,
             "c": 2,
         }
+
+
+def test_categories_are_codes_or_columns_in_sorted_order() -> None:
+    table = pd.DataFrame(
+        {
+            "size": [1.0, np.nan, 3.0],
+            "kind": ["y", "x", "y"],
+            "old": [True, False, True],
+            "rank": pd.Categorical(["low", "high", None], ["low", "mid", "high"]),
+            "count": pd.array([1, None, 5], "Int64"),
+        },
+        list("abc"),
+    )
+    graph = from_pandas(EDGES_BY_NAME, nodes=table, categories="codes", missing="mean")
+    by_name = pd.DataFrame(graph.nodes, present(graph.node_names)).loc[list("abc")]
+    assert by_name.to_numpy().T.tolist() == [
+        [1, 2, 3],
+        [1, 0, 1],
+        [1, 0, 1],
+        [0, 2, 3],
+        [1, 3, 5],
+    ]
+    graph = from_pandas(EDGES_BY_NAME, nodes=table, categories="one-hot", missing="zero")
+    dummies = pd.get_dummies(table.drop(columns=["size", "count"]), columns=["kind", "old", "rank"])
+    dummies["rank_missing"] = table["rank"].isna()
+    dummies.insert(0, "size", table["size"].fillna(0))
+    dummies["count"] = table["count"].fillna(0)
+    expected = dummies.astype(float)
+    assert graph.nodes.tolist() == expected.loc[present(graph.node_names)].to_numpy().tolist()
+    sizes = from_pandas(EDGES_BY_NAME, nodes=table["size"], missing="zero")
+    assert sizes.nodes[:, 0].tolist() == [3, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"categories": "hot"}, "categories: got 'hot'; expected one of 'codes', 'one-hot', or"),
+        ({"missing": "mode"}, "missing: got 'mode'; expected one of 'mean', 'zero', or None"),
+        ({"missing": "zero"}, "column 'kind' holds values that are no numbers; pass categories="),
+        ({"categories": "codes"}, "column 'size' lacks 1 of 3 values, the first in row 1; pass mi"),
+        ({"categories": "codes", "missing": "mean"}, "column 'none' has no value, and no mean"),
+        ({"categories": "codes", "nodes": None}, "expected a frame or a series of pandas"),
+        ({"nodes": pd.Series([[1], [2], [3]]), "categories": "codes"}, "holds .*explode"),
+        ({}, "pass categories='one-hot' or categories='codes'"),
+    ],
+)
+def test_an_encoding_that_does_not_fit_is_refused(given: dict[str, Any], fault: str) -> None:
+    columns = {"size": [1.0, np.nan, 3.0], "kind": ["x", "y", "x"], "none": [np.nan] * 3}
+    given = {"nodes": pd.DataFrame(columns, list("abc"))} | given
+    with pytest.raises(ValueError, match=fault):
+        from_pandas(EDGES_BY_NAME, **given)
+    with pytest.raises(ValueError, match="pass missing='mean' or missing='zero'"):
+        from_pandas(EDGES_BY_NAME, nodes=pd.DataFrame(columns, list("abc"))[["size"]])
+
+
+def test_a_column_of_names_is_no_column_of_categories() -> None:
+    count = 1001
+    edges = pd.DataFrame({"source": range(count), "target": range(count)})
+    names = pd.DataFrame({"name": [f"n{i}" for i in range(count)]})
+    with pytest.raises(ValueError, match="column 'name' has 1,001 categories, and each would be"):
+        from_pandas(edges, nodes=names, categories="one-hot")
+    assert from_pandas(edges, nodes=names, categories="codes").nodes.max() == count - 1
 
 
 def test_texts_and_missing_values_are_refused() -> None:
