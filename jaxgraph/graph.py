@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,9 @@ from jaxgraph.graph_arrays import (
 )
 from jaxgraph.named_arrays import checked_named, with_named
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute, with_our_names
+
+if TYPE_CHECKING:
+    from jaxgraph.typed_graph import TypedGraph
 
 __all__ = ["Graph"]
 
@@ -56,7 +59,6 @@ class Graph:
         edges: float32 [num_edges, num_edge_features], or None.
         edge_weight: float32 [num_edges], or None.
         edge_type: int32 [num_edges], from 0, or None.
-        graph_ids: int32 [num_nodes], the graph of a batch that each node belongs to, or None.
         name: a name for reports.
         node_names: str or int [num_nodes], all different: the id of each node outside of the graph,
             or None where that is its row.
@@ -81,7 +83,6 @@ class Graph:
     edges: np.ndarray | None = None
     edge_weight: np.ndarray | None = None
     edge_type: np.ndarray | None = None
-    graph_ids: np.ndarray | None = None
     name: str = "graph"
     node_names: np.ndarray | None = None
     node_data: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -110,7 +111,6 @@ class Graph:
             "edges": checked_floats("edges", self.edges, (num_edges, None)),
             "edge_weight": checked_floats("edge_weight", self.edge_weight, (num_edges,)),
             "edge_type": checked_categories("edge_type", self.edge_type, num_edges, "edge"),
-            "graph_ids": checked_categories("graph_ids", self.graph_ids, num_nodes, "node"),
             "node_names": checked_names(self.node_names, num_nodes),
         }
         for field, length in (("node_data", num_nodes), ("edge_data", num_edges)):
@@ -150,7 +150,6 @@ class Graph:
         edges: ArrayLike | None = None,
         edge_weight: ArrayLike | None = None,
         edge_type: ArrayLike | None = None,
-        graph_ids: ArrayLike | None = None,
         name: str = "graph",
         node_names: ArrayLike | None = None,
         node_data: Mapping[str, ArrayLike] | None = None,
@@ -173,7 +172,6 @@ class Graph:
             edges: [num_edges, num_edge_features] edge features, stored as float32.
             edge_weight: [num_edges], stored as float32.
             edge_type: int [num_edges], from 0.
-            graph_ids: int [num_nodes], from 0.
             name: a name for reports.
             node_names: str or int [num_nodes], all different.
             node_data: arrays [num_nodes, ...] by name.
@@ -196,7 +194,6 @@ class Graph:
             "edges": edges,
             "edge_weight": edge_weight,
             "edge_type": edge_type,
-            "graph_ids": graph_ids,
             "node_names": node_names,
             "node_data": node_data,
             "edge_data": edge_data,
@@ -204,6 +201,29 @@ class Graph:
         if num_nodes is None:
             num_nodes = inferred_num_nodes(arrays)
         return cls(num_nodes=num_nodes, name=name, **arrays)
+
+    @staticmethod
+    def batch(graphs: Sequence[Graph], **of_graphs: Any) -> TypedGraph:
+        """Makes one graph of many, for tasks about whole graphs.
+
+        Args:
+            graphs: graphs with the same arrays, of the same widths. Their masks and names of nodes
+                are left out.
+            **of_graphs: arrays with a row for each graph, as ``Graph`` takes them of nodes: labels,
+                train_mask, val_mask, test_mask, nodes, node_data.
+
+        Returns:
+            The graph: its set "node" has the nodes of all graphs, its target "graph" a row for each
+            graph. Edges are in the set "edge", and "member" goes from each node to its graph, for
+            ``jaxgraph.nn.GraphReadout``.
+
+        Raises:
+            ValueError: ``graphs`` is no list of graphs, an array is missing in some or has another
+                width, or an array of ``of_graphs`` does not fit.
+        """
+        from jaxgraph.graph_batches import batch_of
+
+        return batch_of(graphs, **of_graphs)
 
     def replace(self, **changes: Any) -> Graph:
         """Returns a validated copy with some fields changed; the other arrays are shared.
@@ -342,7 +362,7 @@ class Graph:
                 parts.append(f"{name}={int(mask.sum())}")
         parts += [
             n
-            for n in ("edges", "edge_weight", "edge_type", "graph_ids", "node_names")
+            for n in ("edges", "edge_weight", "edge_type", "node_names")
             if getattr(self, n) is not None
         ]
         named = {"node_data": self.node_data, "edge_data": self.edge_data}

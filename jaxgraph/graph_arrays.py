@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-NODE_FIELDS = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
+NODE_FIELDS = ("nodes", "labels", "train_mask", "val_mask", "test_mask")
 """Arguments of ``Graph`` with a row per node, besides names."""
 
 LABEL_COLUMNS = "label_columns"

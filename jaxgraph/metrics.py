@@ -1,9 +1,9 @@
-"""Accuracy, F1 and ROC-AUC of node predictions, single- and multi-label.
+"""Accuracy, F1 and ROC-AUC of node predictions, single- and multi-label, and ranks of links.
 
 `accuracy`, `f1_score` and `roc_auc` take whole graphs on the host and return a number.
 `accuracy_counts`, `f1_counts` and `f1_from_counts` compute the first two in steps, from NumPy or
 JAX arrays, traced or not. Counts can be summed over batches and devices in between: a metric of the
-whole is not the mean of the metrics of its parts.
+whole is not the mean of the metrics of its parts. `Ranks` are of all links at once.
 
 Labels are integer [n], a class or -1 for none, or [n, labels] of 0 and 1, NaN for none
 (multi-label). Outputs are logits or predictions. Logits [n, classes] predict the class of the
@@ -21,11 +21,15 @@ import numpy as np
 
 __all__ = [
     "F1Counts",
+    "Ranks",
     "accuracy",
     "accuracy_counts",
+    "average_precision",
     "f1_counts",
     "f1_from_counts",
     "f1_score",
+    "hits_at",
+    "ranks_of",
     "roc_auc",
 ]
 
@@ -222,6 +226,113 @@ def roc_auc(scores: Array, labels: Array, mask: Array | None = None) -> float:
         raise ValueError("no label has both positive and negative nodes: ROC-AUC is undefined")
     areas = [_area(scores[c, k], positive[c, k]) for k in usable for c in [counted[:, k]]]
     return float(np.mean(areas))
+
+
+class Ranks(NamedTuple):
+    """Ranks of each row among all that are counted, from NumPy or JAX arrays, traced or not.
+
+    Attributes:
+        is_positive: bool [n], the positives, of which the metrics are means.
+        num_negatives: int32 [], rows that are negative.
+        lower: int32 [n], negatives of a lower score.
+        no_higher: int32 [n], negatives of the same score or a lower one.
+        positives: int32 [n], positives of the same score or a higher one.
+    """
+
+    is_positive: Any
+    num_negatives: Any
+    lower: Any
+    no_higher: Any
+    positives: Any
+
+    def roc_auc(self) -> Any:
+        """The share of pairs of a positive and a negative in the right order, half where equal."""
+        return self._mean((self.lower + self.no_higher) / (2 * self.num_negatives))
+
+    def average_precision(self) -> Any:
+        """The mean, over the positives, of the precision among rows with no lower score."""
+        found = self.positives + self.num_negatives - self.lower
+        return self._mean(self.positives / found)
+
+    def hits_at(self, k: int) -> Any:
+        """The share of positives with a score above that of the k-th highest negative."""
+        return self._mean(self.num_negatives - self.lower < k)
+
+    def _mean(self, values: Any) -> Any:
+        xp = _namespace(self.is_positive)
+        # A row that does not count may be 0 / 0.
+        return xp.where(self.is_positive, values, 0).sum() / self.is_positive.sum()
+
+
+def ranks_of(scores: Array, labels: Array, mask: Array | None = None) -> Ranks:
+    """Ranks rows by score.
+
+    Args:
+        scores: float [n], higher for rows more likely positive.
+        labels: 1 or 0, [n].
+        mask: bool [n], the rows that count (None: all).
+
+    Returns:
+        The ranks; of NumPy or JAX arrays, as the scores.
+    """
+    xp = _namespace(scores, labels, mask)
+    counted = _counted(xp, labels, mask)
+    sides = counted & (labels > 0), counted & (labels == 0)
+    # Others come last, where no score finds them.
+    positives, negatives = (xp.sort(xp.where(side, scores, xp.inf)) for side in sides)
+    lower = xp.searchsorted(negatives, scores, side="left")
+    no_higher = xp.searchsorted(negatives, scores, side="right")
+    above = sides[0].sum() - xp.searchsorted(positives, scores, side="left")
+    return Ranks(sides[0], sides[1].sum(), lower, no_higher, above)
+
+
+def average_precision(scores: Array, labels: Array, mask: Array | None = None) -> float:
+    """Computes the average precision, the area under the curve of precision and recall.
+
+    AP = sum_n (R_n - R_(n-1)) P_n over the distinct scores, from the highest on
+
+    Args:
+        scores: float [n], higher for rows more likely positive.
+        labels: 0 and 1, [n].
+        mask: bool [n], the rows that count (None: all).
+
+    Returns:
+        A number in [0, 1].
+
+    Raises:
+        ValueError: if shapes do not fit, or there are no positives or no negatives.
+    """
+    return float(_ranked(scores, labels, mask).average_precision())
+
+
+def hits_at(k: int, scores: Array, labels: Array, mask: Array | None = None) -> float:
+    """Computes Hits@k, the share of positives above the k-th highest negative, as OGB does.
+
+    Args:
+        k: at least 1.
+        scores, labels, mask: as of `average_precision`.
+
+    Returns:
+        A number in [0, 1].
+
+    Raises:
+        ValueError: as of `average_precision`.
+    """
+    return float(_ranked(scores, labels, mask).hits_at(k))
+
+
+def _ranked(scores: Array, labels: Array, mask: Array | None) -> Ranks:
+    scores, labels = np.asarray(scores), np.asarray(labels)
+    if scores.ndim != 1 or scores.shape != labels.shape:
+        raise ValueError(
+            f"scores and labels must both be [n], got {list(scores.shape)} and {list(labels.shape)}"
+        )
+    if np.isnan(scores).any():
+        raise ValueError("scores must not be NaN; the model may have diverged")
+    found = ranks_of(scores, labels, None if mask is None else np.asarray(mask))
+    if not found.is_positive.any() or not found.num_negatives:
+        raise ValueError("there are no positives, or no negatives: there is nothing to rank")
+    return found
 
 
 def _area(scores: np.ndarray, positive: np.ndarray) -> float:

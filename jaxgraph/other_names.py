@@ -37,8 +37,12 @@ _MODULES = {
 }
 _INSTEAD = {
     "FastRGCNConv RelGraphConv": "jaxgraph.nn.RGCNConv has a matrix for each edge type",
-    "NeighborLoader NeighborSampler DataLoader": "jaxgraph.train.fit trains on the whole graph",
-    "RandomLinkSplit": "jaxgraph.transforms.random_split splits nodes; edges are not split",
+    "NeighborLoader NeighborSampler": "jaxgraph.sampling.Loader makes mini-batches",
+    "Batch DataLoader": "jaxgraph.Graph.batch makes one graph of many",
+    "global_add_pool global_max_pool global_mean_pool": "jaxgraph.nn.GraphReadout reduces by graph",
+    "RandomLinkSplit": "jaxgraph.transforms.link_split holds edges out",
+    "LinkNeighborLoader negative_sampling": "jaxgraph.sampling.Links is an argument of Loader",
+    "GAE InnerProductDecoder": "jaxgraph.nn.LinkReadout scores links, by InnerProduct",
     "HeteroData from_pyg": "jaxgraph.datasets.from_hetero makes a TypedGraph of it",
     "MessagePassing": "jaxgraph.parallel.propagate takes a message function",
     "Planetoid TUDataset": "jaxgraph.datasets.load takes the name of a data set",

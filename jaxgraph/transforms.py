@@ -16,15 +16,18 @@ from jaxgraph.graph import Graph
 from jaxgraph.graph_arrays import NODE_FIELDS, checked_choice
 from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.label_columns import with_label_columns
+from jaxgraph.links import link_split, with_links
 from jaxgraph.other_names import refuse_names
-from jaxgraph.seeds import checked_seed
+from jaxgraph.splits import folds, random_split
 from jaxgraph.typed_graph import TypedGraph
 
 __all__ = [
     "add_self_loops",
     "degree_features",
+    "folds",
     "in_largest_component",
     "largest_component",
+    "link_split",
     "mean_log_degree",
     "normalize_features",
     "random_split",
@@ -35,6 +38,7 @@ __all__ = [
     "with_edge_rank",
     "with_inverses",
     "with_label_columns",
+    "with_links",
 ]
 
 _EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
@@ -282,66 +286,13 @@ def with_inverses(graph: TypedGraph) -> TypedGraph:
         raise ValueError(f"with_inverses(graph): got {kind_of(graph)}; expected a TypedGraph.")
     found = {**graph.edge_sets}
     for (sender, name, receiver), edges in graph.edge_sets.items():
+        if name in graph.readout:
+            continue
         ends = (receiver, f"rev_{name}", sender)
         if ends in found:
             raise ValueError(f"with_inverses(graph): there is an edge set {ends} already.")
         found[ends] = dataclasses.replace(edges, senders=edges.receivers, receivers=edges.senders)
-    return TypedGraph(graph.node_sets, found, graph.name, graph.target)
-
-
-def random_split(
-    graph: Graph,
-    labels_per_class: int = 20,
-    val_per_class: int = 30,
-    *,
-    fractions: tuple[float, float, float] | None = None,
-    among: np.ndarray | None = None,
-    seed: int = 0,
-) -> Graph:
-    """Draws training, validation and test nodes at random among the labelled nodes.
-
-    A graph without labels, as for a regression, needs ``fractions``: it draws among all nodes.
-
-    Args:
-        graph: the graph; its masks are replaced.
-        labels_per_class: training nodes of each class.
-        val_per_class: validation nodes of each class; all other labelled nodes are for testing.
-        fractions: used instead of the two numbers if given: the shares for training, validation and
-            test of all labelled nodes, regardless of class (of all nodes where the graph is
-            multi-label or has no labels). A share of 0 gives no mask.
-        among: bool [num_nodes], the nodes to draw from; no mask selects the others. None: all.
-        seed: of the random generator, from 0 to 2**32 - 1.
-
-    Returns:
-        The graph with train_mask, val_mask and test_mask, bool [num_nodes].
-
-    Raises:
-        ValueError: the labels do not allow such a split, or ``fractions`` are not three shares.
-
-    References:
-        Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018, section 3 (20 and 30 of
-        each class).
-    """
-    check_graph(graph, "random_split(graph, ...)")
-    generator, labels = np.random.default_rng(checked_seed("seed", seed)), graph.labels
-    ids = np.arange(graph.num_nodes)
-    if labels is not None and labels.ndim == 1:
-        ids = np.flatnonzero(labels >= 0)
-    if among is not None:
-        ids = ids[_checked_mask(among, graph.num_nodes)[ids]]
-    if fractions is not None:
-        parts = _split_by_fraction(ids, fractions, generator)
-    elif labels is not None:
-        parts = _split_by_class(labels, ids, labels_per_class, val_per_class, generator)
-    else:
-        raise ValueError(
-            f"labels: the graph {graph.name!r} has none, and a split by class draws labelled "
-            "nodes; pass fractions=(train, val, test), which draws among all."
-        )
-    masks = {}
-    for name, ids in zip(("train_mask", "val_mask", "test_mask"), parts, strict=True):
-        masks[name] = _mask_or_none(ids, graph.num_nodes)
-    return graph.replace(**masks)
+    return dataclasses.replace(graph, edge_sets=found)
 
 
 def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
@@ -444,74 +395,6 @@ def _dropping(name: str) -> str:
     """The call that removes data of edges."""
     field, _, quoted = name.rstrip("]").partition("[")
     return f"graph.with_edges({quoted[1:-1]}=None)" if quoted else f"graph.replace({field}=None)"
-
-
-def _checked_mask(mask: np.ndarray, num_nodes: int) -> np.ndarray:
-    mask = np.asarray(mask)
-    if mask.dtype != bool or mask.shape != (num_nodes,):
-        raise ValueError(
-            f"among: got {mask.dtype} {list(mask.shape)}; expected bool [{num_nodes}], one for "
-            "each node."
-        )
-    return mask
-
-
-def _split_by_fraction(
-    ids: np.ndarray, fractions: tuple[float, float, float], generator: np.random.Generator
-) -> list[np.ndarray]:
-    if len(fractions) != 3 or min(fractions) < 0 or sum(fractions) > 1 + 1e-9:
-        raise ValueError(
-            f"fractions: got {fractions}; expected three shares (train, validation, test) of 0 or "
-            "more that sum to at most 1."
-        )
-    bounds = np.rint(np.cumsum(fractions) * ids.size).astype(int)
-    shuffled = generator.permutation(ids)
-    parts = np.split(shuffled[: bounds[2]], bounds[:2])
-    for name, share, part in zip(("train", "validation", "test"), fractions, parts, strict=True):
-        if share > 0 and part.size == 0:
-            raise ValueError(
-                f"fractions: {share} of {ids.size} labelled nodes for {name} is no node; pass a "
-                "larger share, or 0 for no mask."
-            )
-    return parts
-
-
-def _split_by_class(
-    labels: np.ndarray,
-    ids: np.ndarray,
-    train: int,
-    validation: int,
-    generator: np.random.Generator,
-) -> list[np.ndarray]:
-    if labels.ndim == 2:
-        raise ValueError(
-            "labels: multi-label nodes have no one class; pass fractions=(train, val, test)."
-        )
-    if train < 1 or validation < 0:
-        raise ValueError(
-            f"labels_per_class = {train}, val_per_class = {validation}; expected at least 1 and 0."
-        )
-    sizes = np.bincount(labels[ids])
-    short = np.flatnonzero((sizes > 0) & (sizes < train + validation))
-    if short.size:
-        raise ValueError(
-            f"labels_per_class + val_per_class = {train + validation}, but class {short[0]} has "
-            f"{sizes[short[0]]} nodes; pass smaller numbers, or fractions in place of both."
-        )
-    shuffled = generator.permutation(ids)
-    shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    first_of_class = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    rank = np.arange(shuffled.size) - first_of_class
-    in_train, in_both = rank < train, rank < train + validation
-    return [shuffled[in_train], shuffled[in_both & ~in_train], shuffled[~in_both]]
-
-
-def _mask_or_none(ids: np.ndarray, num_nodes: int) -> np.ndarray | None:
-    if ids.size == 0:
-        return None
-    mask = np.zeros(num_nodes, bool)
-    mask[ids] = True
-    return mask
 
 
 def __dir__() -> list[str]:

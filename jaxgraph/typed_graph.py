@@ -87,16 +87,20 @@ class TypedGraph:
       name: a name for reports.
       target: the set of nodes that a task is about, for which a shard stands: `shard.labels` are
         its labels. None: the only set, or the only one with labels.
+      readout: names of sets of edges that end in the target and carry no messages: a task reads
+        rows of nodes through them, such as those of the nodes of a graph, or of the ends of a link.
+        Mini-batches take all of their edges after the last layer.
 
     Raises:
       ValueError: an array is wrong, as for `Graph`, edges are between sets that are not there, an
-        id is outside of its set, or there is no set `target`.
+        id is outside of its set, there is no set `target`, or `readout` names other sets.
     """
 
     node_sets: Mapping[str, Graph | Any]
     edge_sets: Mapping[Ends, EdgeSet | Any]
     name: str = "graph"
     target: str | None = None
+    readout: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.node_sets, Mapping) or not self.node_sets:
@@ -123,6 +127,12 @@ class TypedGraph:
         for names in (list(nodes), labelled):
             if self.target is None and len(names) == 1:
                 object.__setattr__(self, "target", names[0])
+        into = [name for _, name, receiver in edges if receiver == self.target]
+        if not isinstance(self.readout, tuple) or not set(self.readout) <= set(into):
+            raise ValueError(
+                f"readout is {self.readout!r}; expected a tuple of names of sets of edges that end "
+                f"in the target, {self.target!r}: some of {', '.join(map(repr, into)) or 'none'}"
+            )
         object.__setattr__(self, "node_sets", MappingProxyType(nodes))
         object.__setattr__(self, "edge_sets", MappingProxyType(edges))
 

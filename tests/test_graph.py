@@ -48,7 +48,6 @@ FULL: dict[str, Any] = {
     "edges": np.ones((5, 2)),
     "edge_weight": np.arange(5),
     "edge_type": np.array([0, 1, 0, 1, 2]),
-    "graph_ids": np.array([0, 0, 1, 1]),
     "name": "small",
 }
 
@@ -66,7 +65,6 @@ def test_a_full_graph_keeps_every_value_in_the_documented_dtype() -> None:
         "edges": np.float32,
         "edge_weight": np.float32,
         "edge_type": np.int32,
-        "graph_ids": np.int32,
     }
     given_values = FULL | {"senders": SENDERS, "receivers": RECEIVERS}
     for name, dtype in dtypes.items():
@@ -289,7 +287,7 @@ def test_replace_changes_one_field_and_validates() -> None:
 def test_repr_gives_sizes_and_no_arrays() -> None:
     assert repr(build(**FULL)) == (
         "Graph(name='small', num_nodes=4, num_edges=5, num_features=3, num_classes=3, "
-        "train_mask=1, val_mask=1, test_mask=1, edges, edge_weight, edge_type, graph_ids)"
+        "train_mask=1, val_mask=1, test_mask=1, edges, edge_weight, edge_type)"
     )
     assert "num_labels=3" in repr(build(labels=np.eye(4, 3)))
 
@@ -330,7 +328,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"edge_type": np.ones(5)}, "edge_type: got dtype float64; expected integers"),
     ({"edge_type": [0, -1, 0, 0, 0]}, "edge_type: values run from -1 to 0"),
     ({"edge_type": [0]}, "edge_type: got shape [1]; expected [5]"),
-    ({"graph_ids": [0, 0, 1]}, "graph_ids: got shape [3]; expected [4]"),
     ({"labels": [0, 1, 0]}, "labels: got shape [3]; expected [4]"),
     ({"labels": [0, 1, -2, 0]}, "labels: values run from -2 to 1; expected classes from 0"),
     ({"labels": [0, 1, 2**40, 0]}, f"labels: values run from 0 to {2**40}"),

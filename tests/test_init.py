@@ -80,7 +80,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
     [
         ("nn", "FastRGCNConv", r"jaxgraph\.nn\.RGCNConv"),
         ("nn", "MessagePassing", r"jaxgraph\.parallel\.propagate"),
-        ("transforms", "RandomLinkSplit", r"jaxgraph\.transforms\.random_split"),
+        ("transforms", "RandomLinkSplit", r"jaxgraph\.transforms\.link_split"),
         ("datasets", "Planetoid", r"jaxgraph\.datasets\.load"),
         ("nn", "fit", r"it is jaxgraph\.train\.fit"),
         ("nn", "GCM", r"'GCM'$"),
@@ -89,5 +89,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
 def test_modules_name_what_they_have_instead(module: str, name: str, ours: str):
     with pytest.raises(AttributeError, match=rf"'jaxgraph\.{module}' has no attribute .*{ours}"):
         getattr(getattr(jaxgraph, module), name)
-    with pytest.raises(AttributeError, match=r"it is jaxgraph\.Graph|jaxgraph\.train\.fit trains"):
+    with pytest.raises(
+        AttributeError, match=r"it is jaxgraph\.Graph|jaxgraph\.sampling\.Loader makes"
+    ):
         getattr(jaxgraph, "Data" if module == "nn" else "NeighborLoader")

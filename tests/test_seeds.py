@@ -18,6 +18,7 @@ RING = Graph.from_edges(np.arange(12), (np.arange(12) + 1) % 12, labels=np.arang
 TAKERS: dict[str, Callable[[Any], Any]] = {
     "partition": lambda seed: partition(RING, 2, "hash", seed),
     "locality_rank": lambda seed: locality_rank(RING, "degree", seed),
+    "folds": lambda seed: transforms.folds(RING, 2, seed=seed),
     "random_split": lambda seed: transforms.random_split(RING, 1, 1, seed=seed),
     **{
         name: lambda seed, name=name: datasets.load(name, num_nodes=32, degree=4, seed=seed)

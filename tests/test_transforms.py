@@ -272,7 +272,6 @@ def test_subgraph_reorders_nodes_and_keeps_all_attributes() -> None:
         [1, 2, 3, 0, 1],
         nodes=np.arange(8).reshape(4, 2),
         labels=[0, 1, 2, 3],
-        graph_ids=[5, 6, 7, 8],
         edges=np.arange(5)[:, None],
         edge_weight=np.arange(5),
         edge_type=np.arange(5),
@@ -284,7 +283,6 @@ def test_subgraph_reorders_nodes_and_keeps_all_attributes() -> None:
     assert pairs_of(result) == [(1, 0), (1, 1)]
     np.testing.assert_array_equal(present(result.nodes), [[4, 5], [2, 3]])
     np.testing.assert_array_equal(present(result.labels), [2, 1])
-    np.testing.assert_array_equal(present(result.graph_ids), [7, 6])
     for name in ("edges", "edge_weight", "edge_type"):
         np.testing.assert_array_equal(np.ravel(getattr(result, name)), [1, 4])
     assert result.train_mask is None

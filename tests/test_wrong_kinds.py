@@ -142,11 +142,12 @@ CALLS: dict[str, tuple[Any, str]] = {
     "columns on no mesh": (lambda k: ptags.partition(k.graph, 2, partition), "mesh: got an int"),
     **{
         f"{name} of a frame": (
-            lambda k, name=name: getattr(transforms, name)(k.frame),
+            lambda k, name=name, rest=rest: getattr(transforms, name)(k.frame, *rest),
             "from_pandas",
         )
         for name in transforms.__all__
         if name not in ("subgraph", "with_inverses")
+        for rest in [{"folds": (2,), "with_links": ([0], [1])}.get(name, ())]
     },
 }
 

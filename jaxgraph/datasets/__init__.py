@@ -18,6 +18,7 @@ from jaxgraph.datasets.planetoid import load_planetoid
 from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.registry import load, names
 from jaxgraph.datasets.triples import load_aifb, read_ntriples, read_openke
+from jaxgraph.datasets.tu import load_tu
 from jaxgraph.other_names import refuse_names
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "load_ogb",
     "load_ogb_typed",
     "load_planetoid",
+    "load_tu",
     "names",
     "random_graph",
     "read_edge_list",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _EDGE_FIELDS = ("edges", "edge_type")
 _MATRIX_FIELDS = ("nodes", "edges")
-_CATEGORY_FIELDS = ("labels", "edge_type", "graph_ids")
+_CATEGORY_FIELDS = ("labels", "edge_type")
 
 
 def from_scipy(adjacency: sp.spmatrix | sp.sparray, **fields: Any) -> Graph:

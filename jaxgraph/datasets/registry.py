@@ -11,13 +11,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, overload
 
-from jaxgraph.datasets import edge_list, generators, gnn_benchmark, karate, matlab, ogb, planetoid
+from jaxgraph.datasets import (
+    edge_list,
+    generators,
+    gnn_benchmark,
+    karate,
+    matlab,
+    ogb,
+    planetoid,
+    tu,
+)
 from jaxgraph.datasets.files import data_folder
 from jaxgraph.datasets.triples import load_aifb
 from jaxgraph.graph import Graph
 from jaxgraph.typed_graph import TypedGraph
 
-TYPED_NAMES = ("aifb", "ogbn-mag")
+TYPED_NAMES = ("aifb", "ogbn-mag", *tu.NAMES)
 """Data sets that are a `TypedGraph`."""
 _FROM_FILES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {"aifb": load_aifb, "ogbn-mag": partial(ogb.load_ogb_typed, "ogbn-mag")}
@@ -28,6 +37,7 @@ _FROM_FILES: Mapping[str, Callable[..., Any]] = MappingProxyType(
             (gnn_benchmark.NAMES, gnn_benchmark.load_gnn_benchmark),
             (matlab.NAMES, matlab.load_matlab),
             (ogb.NAMES, ogb.load_ogb),
+            (tu.NAMES, tu.load_tu),
         )
         for name in family
     }
@@ -50,7 +60,17 @@ def names() -> tuple[str, ...]:
 
 @overload
 def load(
-    name: Literal["aifb", "ogbn-mag"],
+    name: Literal[
+        "aifb",
+        "ogbn-mag",
+        "mutag",
+        "ptc-mr",
+        "proteins",
+        "enzymes",
+        "nci1",
+        "imdb-binary",
+        "imdb-multi",
+    ],
     data_dir: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> TypedGraph: ...
@@ -70,7 +90,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
             functions of ``jaxgraph.datasets``.
 
     Returns:
-        The graph; of "aifb" and "ogbn-mag" a ``TypedGraph``.
+        The graph; of "aifb", "ogbn-mag" and the data sets of ``load_tu`` a ``TypedGraph``.
 
     Raises:
         ValueError: the name or an option is unknown, or a file is missing or broken.

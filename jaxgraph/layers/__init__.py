@@ -10,6 +10,7 @@ from jaxgraph.layers.gine import gine_conv
 from jaxgraph.layers.normalization import STATISTICS, batch_norm, layer_norm, normalize
 from jaxgraph.layers.pna import AGGREGATORS, SCALERS, pna_conv
 from jaxgraph.layers.propagation import appnp_propagate, gcn2_conv
+from jaxgraph.layers.readout import readout
 from jaxgraph.layers.relational import rgcn_conv
 from jaxgraph.layers.remat import ACTIVATED, INPUT, LAYER_INPUT, RematPolicy
 from jaxgraph.layers.transformer import transformer_conv
@@ -39,6 +40,7 @@ __all__ = [
     "linear",
     "normalize",
     "pna_conv",
+    "readout",
     "rgcn_conv",
     "sage_conv",
     "sgc_conv",

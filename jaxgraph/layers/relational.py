@@ -90,8 +90,8 @@ def _pairs_of(neighborhood: Any) -> Pairs:
     if not isinstance(pairs, Pairs):
         raise ValueError(
             "rgcn_conv needs a relation whose edges have types: give a set of edges of a "
-            "jaxgraph.TypedGraph edge_type=..., shard it, and pass "
-            "shard.relation(name)"
+            "jaxgraph.TypedGraph edge_type=..., shard it, and pass shard.relation(name). Not for "
+            "samples of it: those take jaxgraph.nn.HeteroConv, with a set of edges for each type"
         )
     if neighborhood.kept_edges is not None:
         raise ValueError(

@@ -62,6 +62,11 @@ class SampleSizes:
         """The first table whose nodes have rows."""
         return 1 if self.by_column else 0
 
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """All but the sizes that differ from sample to sample; seeds are as many."""
+        return self.sets, self.ends, self.parts, self.by_column, len(self.rows), self.rows[-1]
+
     def holds(self, needed: SampleSizes) -> bool:
         """True where a sample that needs other sizes fits."""
         return self.joined(needed) == self

@@ -110,7 +110,6 @@ def node_fields(
     yield field("labels", fill=no_label, least=no_label, stop=num_classes, may_lack=True)
     for name in ("train_mask", "val_mask", "test_mask"):
         yield field(name, may_lack=True)
-    yield field("graph_ids")
     for name in _own(named, table + NODE_PREFIX):
         yield field(name.removeprefix(table))
 

@@ -10,6 +10,7 @@ from jaxgraph.nn.convolutions import (
     RGCNConv,
     SAGEConv,
 )
+from jaxgraph.nn.decoders import DistMult, InnerProduct, LinkMLP
 from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import (
@@ -26,6 +27,7 @@ from jaxgraph.nn.models import (
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm, RestrictedBatchNorm
 from jaxgraph.nn.pna import PNA, PNAConv
 from jaxgraph.nn.propagation import APPNP, GCNII, SGC, GCN2Conv
+from jaxgraph.nn.readout import GraphReadout, LinkReadout
 from jaxgraph.nn.stack import Stack
 from jaxgraph.nn.transformer import Transformer, TransformerConv
 from jaxgraph.nn.typed import HeteroConv
@@ -44,6 +46,7 @@ __all__ = [
     "SGC",
     "BatchNorm",
     "DeepGCN",
+    "DistMult",
     "GATConv",
     "GATv2",
     "GATv2Conv",
@@ -51,10 +54,14 @@ __all__ = [
     "GCNConv",
     "GINConv",
     "GINEConv",
+    "GraphReadout",
     "GraphSAGE",
     "HeteroConv",
+    "InnerProduct",
     "LayerNorm",
     "Linear",
+    "LinkMLP",
+    "LinkReadout",
     "NodeEmbedding",
     "PNAConv",
     "RGCNConv",

@@ -350,7 +350,9 @@ def _of_layers(given: Any, stacked: Sequence[Layer]) -> Sequence[Any]:
                 "are other nodes than its senders; expected a shard, or a list of neighbourhoods, "
                 "one for each layer, the receivers of each being the senders of the next"
             )
-        return [given] * len(stacked)
+        if not count:
+            return [given.senders] * len(stacked)
+        given = [given] * count
     if len(given) != count:
         raise ValueError(
             f"{len(given)} neighbourhoods for {count} layers that read edges; expected one for each"

@@ -40,7 +40,7 @@ class NodeTable:
       node_ids: int32 [rows], ids in the whole graph.
       node_mask: bool [rows], False for padding.
       degrees: those of the relation that reads the table; None: the table is read by none.
-      nodes, labels, train_mask, val_mask, test_mask, graph_ids, node_data: as of
+      nodes, labels, train_mask, val_mask, test_mask, node_data: as of
         `jaxgraph.parallel.Shard`.
       axis: the mesh axes over whose devices the nodes are split; (): they are all here.
       has_padding: whether there may be rows of padding.
@@ -56,7 +56,6 @@ class NodeTable:
     train_mask: jax.Array | None = None
     val_mask: jax.Array | None = None
     test_mask: jax.Array | None = None
-    graph_ids: jax.Array | None = None
     node_data: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
     axis: str | tuple[str, ...] = dataclasses.field(default=(), metadata={"static": True})
     has_padding: bool = dataclasses.field(default=True, metadata={"static": True})
@@ -130,7 +129,7 @@ class NodeTable:
 
     def without_data(self) -> NodeTable:
         """The nodes, with ids, a mask and degrees alone."""
-        names = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
+        names = ("nodes", "labels", "train_mask", "val_mask", "test_mask")
         return dataclasses.replace(self, **dict.fromkeys(names), node_data={})
 
     def own_rows(self, values: Any) -> Any:

@@ -162,14 +162,20 @@ class Sample:
       words: int32 [words], the arrays of `jaxgraph.layout.sample_tables.SampleSizes`.
       edge_data: data of each layer's edges by slot, by name, for each set of edges.
       cache: rows that every device holds, of the nodes that samples read most, by set.
+      given: arrays by row, by name, of sets of which all is in the sample: their labels, and others
+        of `NodeTable.node_data`.
       sizes: the sizes of the arrays.
+      reads_whole: whether layers compute the nodes of the whole graph: the sample has those that a
+        readout reads of their outputs.
       at_sync: as of `SampledColumns`.
     """
 
     words: jax.Array
     edge_data: tuple[tuple[Mapping[str, jax.Array], ...], ...]
     cache: Mapping[str, Home]
+    given: Mapping[str, Mapping[str, jax.Array]]
     sizes: SampleSizes = dataclasses.field(metadata={"static": True})
+    reads_whole: bool = dataclasses.field(default=False, metadata={"static": True})
     at_sync: AtSync | None = dataclasses.field(default=None, metadata={"static": True})
 
     def layers(self, shard: Any) -> tuple[Any, ...]:
@@ -215,6 +221,8 @@ class Sample:
 
     def fetched(self, home: Home, name: str) -> Home:
         """The nodes of a set that are in the sample, whose data is fetched."""
+        if name in self.given:
+            return self._brought(home, name)
         arrays, table = self._arrays(), home.table
         asked = arrays.get(name + ASKED)
         fetch = Fetch(arrays[name + PLACES], asked, table.axis, table.implementation)
@@ -225,6 +233,26 @@ class Sample:
         mask = jnp.arange(len(ids), dtype=jnp.int32) < count
         table = dataclasses.replace(found.table, node_ids=ids, node_mask=mask, has_padding=True)
         return dataclasses.replace(found, table=table)
+
+    def _brought(self, home: Home, name: str) -> Home:
+        """The nodes of a set of which all is in the sample, each with one edge of each relation."""
+        data = dict(self.given[name])
+        ids = self._arrays()[name + NODE_IDS]
+        mask = (
+            jnp.arange(len(ids), dtype=jnp.int32)
+            < self._arrays()[COUNTS][0, self.sizes.sets.index(name)]
+        )
+        table = dataclasses.replace(
+            home.table.without_data(),
+            node_ids=ids,
+            node_mask=mask,
+            labels=data.pop("labels"),
+            train_mask=mask,
+            node_data=data,
+            has_padding=True,
+        )
+        one = Degrees(mask.astype(jnp.float32), jnp.zeros_like(mask), None)
+        return Home(table, dict.fromkeys(home.as_receivers, one), {})
 
     def _by_column(self, shard: Any) -> Home:
         """The nodes of the sample, of which this device has columns of the features."""
@@ -361,7 +389,7 @@ def cache_of(
 
     def fetched(shards: Any, words: jax.Array) -> dict[str, Home]:
         shard, words = jax.tree.map(lambda leaf: leaf[0], (shards, words))
-        sample = Sample(words, (), {}, sizes)
+        sample = Sample(words, (), {}, {}, sizes)
         found = {name: sample.fetched(home_of(shard, name, ends), name) for name in sizes.sets}
         return jax.tree.map(lambda leaf: leaf[None], found)
 

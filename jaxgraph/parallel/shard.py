@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -89,7 +89,6 @@ class Shard:
         (`jaxgraph.train.aggregates.aggregate_once`).
       labels: int32 [rows] or float32 [rows, labels], or None.
       train_mask, val_mask, test_mask: bool [rows], or None.
-      graph_ids: int32 [rows], reserved for batches of graphs.
       edges, edge_weight, edge_type: [slots, ...], one slot per edge that ends here, then padding
         slots of a chunk; or None.
       node_data: named arrays of the graph's nodes, [rows, ...] by name; 0 in rows of padding. With
@@ -132,7 +131,6 @@ class Shard:
     train_mask = _of_table("train_mask")
     val_mask = _of_table("val_mask")
     test_mask = _of_table("test_mask")
-    graph_ids = _of_table("graph_ids")
     node_data = _of_table("node_data")
     num_nodes = _of_table("num_nodes")
     num_rows = _of_table("num_rows")
@@ -245,7 +243,7 @@ class Shard:
         of several sets, there is a `jaxgraph.parallel.samples.SampledLayer` for each layer.
         """
         if self.sample is not None:
-            return self.sample.layers(self)
+            return () if self.sample.reads_whole else self.sample.layers(self)
         manifest: Any = self.manifest
         if manifest.flow is None:
             return ()
@@ -261,6 +259,33 @@ class Shard:
             _between(self.relation(name), *ends)
             for name, ends in zip(names, itertools.pairwise(tables), strict=True)
         )
+
+    def read(self, rows: Mapping[str, jax.Array]) -> tuple[Any, Mapping[str, Any]]:
+        """Object with the relations of the readout, and the rows that they read, by set.
+
+        They are those of the shard, given rows of its nodes; or of a batch, which fetches some.
+        """
+        if self.sample is None:
+            return self, rows
+        layer = self._readout(rows)
+        return layer, {name: layer.tables[name].nodes for name in rows}
+
+    def _readout(self, rows: Mapping[str, jax.Array]) -> SampledLayer:
+        """The layer of a batch that reads rows of nodes; features but those of the target wait."""
+        assert self.sample is not None
+        target = self.name_of("table")
+        tables = {
+            name: table if name == target else dataclasses.replace(table, nodes=rows.get(name))
+            for name, table in self.tables.items()
+        }
+        (layer,) = self.sample.layers(dataclasses.replace(self, tables=tables))
+        return layer
+
+    def with_loss(self, flow: Sequence[Any]) -> Shard:
+        """The shard of the nodes that a step has a loss of, given its flow."""
+        if self.sample is not None and self.sample.reads_whole:
+            flow = (self._readout({}),)
+        return self.at_receivers(flow[-1]) if flow else self
 
     def at_receivers(self, layer: Relation | SampledLayer) -> Shard:
         """The shard of the receivers of the last layer, without edges, for a task."""

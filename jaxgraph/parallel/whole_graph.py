@@ -31,6 +31,7 @@ from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.sharded_graph import ShardedGraph
 from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.typed_graph import TypedGraph
 
 Pytree = Any
 N = TypeVar("N")
@@ -52,13 +53,18 @@ class WholeGraph(InEdgeOrder):
     slot_of_edge: jax.Array
 
 
-_HELD: weakref.WeakKeyDictionary[Graph, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_HELD: weakref.WeakKeyDictionary[Graph | TypedGraph, dict[Any, Any]] = weakref.WeakKeyDictionary()
 """By function, device, and the type of JAX's floating numbers, which degrees are held in."""
 
 
-def sharded_on_one(graph: Graph) -> ShardedGraph:
+def sharded_on_one(graph: Graph | TypedGraph) -> ShardedGraph:
     """Shards a graph over a mesh of JAX's default device; once, for as long as the graph lives."""
     return _once(_shard, graph)
+
+
+def as_sharded(value: Any) -> Any:
+    """A graph that is not sharded, sharded over one device; any other value as it is."""
+    return sharded_on_one(value) if isinstance(value, Graph | TypedGraph) else value
 
 
 def on_whole_graph(graph: Graph) -> WholeGraph:
@@ -66,7 +72,7 @@ def on_whole_graph(graph: Graph) -> WholeGraph:
     return _once(_place, graph)
 
 
-def _once(make: Callable[[Graph, Any], T], graph: Graph) -> T:
+def _once(make: Callable[[Any, Any], T], graph: Graph | TypedGraph) -> T:
     # Also within jax.jit and jax.grad, whose program takes the arrays as constants.
     with jax.ensure_compile_time_eval():
         number = jnp.zeros(())
@@ -147,7 +153,7 @@ def _refuse_sparse_of_jax(x: Any) -> None:
             )
 
 
-def _shard(graph: Graph, device: Any) -> ShardedGraph:
+def _shard(graph: Graph | TypedGraph, device: Any) -> ShardedGraph:
     return shard_graph(graph, None, Mesh([device], "graph"))
 
 

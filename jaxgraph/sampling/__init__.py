@@ -1,8 +1,9 @@
 """Samples of neighbourhoods, and mini-batches of them."""
 
+from jaxgraph.sampling.links import Links
 from jaxgraph.sampling.loader import Loader
 
-__all__ = ["Loader"]
+__all__ = ["Links", "Loader"]
 
 
 def __dir__() -> list[str]:

@@ -40,14 +40,14 @@ class Homes:
 
     Attributes:
       owner: int32 [nodes], the device of each.
-      row: int32 [nodes], its row there.
+      row: int32 [nodes], its row there; None: batches bring all that there is of a node.
       rows: of each device.
       cached: int32 [nodes], the row in the cache, -1: none; or None: there is no cache.
       cache_rows: rows of the cache.
     """
 
     owner: np.ndarray
-    row: np.ndarray
+    row: np.ndarray | None
     rows: int
     cached: np.ndarray | None = None
     cache_rows: int = 0
@@ -56,9 +56,10 @@ class Homes:
         self, ids: np.ndarray, device: int, devices: int, held: int | None = None
     ) -> Requests:
         """The rows of some nodes, as a device reads them; `held`: the first so many, None: all."""
-        held_ids = ids[:held]
+        held_ids, none = ids[:held], np.zeros(0, np.int64)
+        if self.row is None:
+            return Requests(ids, np.zeros(len(ids), np.int64), none, np.zeros(devices, int), none)
         if devices == 1:
-            none = np.zeros(0, np.int64)
             # Ids are nodes: clipping costs less than to refuse others.
             return Requests(ids, self.row.take(held_ids, mode="clip"), none, none, none)
         owner, places = self.owner[held_ids], self.row[held_ids].astype(np.int64)
@@ -219,12 +220,16 @@ class Maker(Drawer):
       edge_data: arrays [edges, ...] of the edges of each set, by name.
       base: sizes that hold a usual sample.
       cache: rows that every device holds.
+      given: arrays [nodes] that a batch brings, by name, of sets that have no rows to fetch.
+      reads_whole: as of `Sample`.
     """
 
     sharded: ShardedGraph
     edge_data: tuple[Mapping[str, np.ndarray], ...]
     base: SampleSizes | None = None
     cache: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    given: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    reads_whole: bool = False
 
     def sizes_for(self, needed: SampleSizes) -> SampleSizes:
         """The smallest sizes of a ladder that hold a sample."""
@@ -256,17 +261,23 @@ class Maker(Drawer):
         words = list(empty_words(len(drawings), sizes))
         written = [self._written(*each, sizes) for each in zip(drawings, words, strict=True)]
         # Leaves are the rows of each device.
-        data = jax.tree.map(lambda *rows: self.on_devices(rows), *written)
-        return with_sample(self.sharded, Sample(self.on_devices(words), data, self.cache, sizes))
+        data, given = jax.tree.map(lambda *rows: self.on_devices(rows), *written)
+        return self._with(self.on_devices(words), data, given, sizes)
+
+    def _with(self, words: Any, data: Any, given: Any, sizes: SampleSizes) -> ShardedGraph:
+        """The graph with samples."""
+        sample = Sample(words, data, self.cache, given, sizes, reads_whole=self.reads_whole)
+        return with_sample(self.sharded, sample)
 
     def _written(self, drawing: Drawing, words: np.ndarray, sizes: SampleSizes) -> Any:
-        """Writes a sample into a buffer; returns the data of its edges."""
+        """Writes a sample into a buffer; returns the data of its edges, and the arrays `given`."""
         views, sampler = sizes.views(words), drawing.sampler
         views[COUNTS][...] = drawing.drawn.nodes
         for number, (name, homes) in enumerate(self.homes.items()):
             requests = drawing.requests[number]
             requests.write(views, name, homes.rows + homes.cache_rows)
             if self.by_column:
+                assert homes.row is not None
                 rows = homes.owner[requests.ids] * homes.rows + homes.row[requests.ids]
                 _fill(views[name + COLUMN_ROWS], rows)
         data = []
@@ -282,7 +293,11 @@ class Maker(Drawer):
                 sampler.write(layer, number, sizes.block(layer, number), found)
                 of_layer.append({x: values[found["edges"]] for x, values in given.items()})
             data.append(tuple(of_layer))
-        return tuple(data)
+        given = {
+            name: {x: values[views[name + NODE_IDS]] for x, values in arrays.items()}
+            for name, arrays in self.given.items()
+        }
+        return tuple(data), given
 
     def on_devices(self, local: Sequence[np.ndarray]) -> jax.Array:
         """An array [devices, ...] of the devices' own."""
@@ -314,8 +329,12 @@ class Maker(Drawer):
             )
             for layer in range(len(sizes.edges))
         )
+        given = {
+            name: {x: shape(shapes[name + NODE_IDS][1], y.dtype) for x, y in arrays.items()}
+            for name, arrays in self.given.items()
+        }
         words: Any = shape((sizes.words,), np.int32)
-        return with_sample(self.sharded, Sample(words, layers, self.cache, sizes))
+        return self._with(words, layers, given, sizes)
 
 
 def in_order(

@@ -57,4 +57,4 @@ def with_cache(maker: Maker, reads: Mapping[str, np.ndarray], num_bytes: int) ->
         cached[ids] = np.arange(len(ids))
         homes[name] = dataclasses.replace(known, cached=cached, cache_rows=len(ids))
     cache = cache_of(maker.sharded, maker.on_devices(list(words)), sizes, maker.ends)
-    return dataclasses.replace(maker, homes=homes, cache=cache)
+    return dataclasses.replace(maker, homes={**maker.homes, **homes}, cache=cache)

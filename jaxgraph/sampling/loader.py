@@ -14,14 +14,15 @@ import numpy as np
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.graph import Graph
-from jaxgraph.kinds import check_positive
+from jaxgraph.kinds import check_positive, kind_of
 from jaxgraph.layout.sample_tables import SampleSizes
 from jaxgraph.layout.shard_tables import PartSource
-from jaxgraph.parallel import ShardedGraph, make_mesh, place, shard
+from jaxgraph.parallel import ShardedGraph, make_mesh, place
 from jaxgraph.parallel.spmd import on_host
 from jaxgraph.parallel.whole_graph import sharded_on_one
 from jaxgraph.sampling.batches import Drawing, Homes, Maker, Usage, in_order
 from jaxgraph.sampling.cache import with_cache
+from jaxgraph.sampling.links import HEAD, LINK, Links, LinkSeeds, link_seeds
 from jaxgraph.sampling.neighbors import Draws, check_method
 from jaxgraph.sampling.order import epoch_key, shuffled
 from jaxgraph.sampling.sampler import Sampler
@@ -48,7 +49,9 @@ class Loader:
         read. Or a `TypedGraph`.
       fanouts: the most neighbours of a node in each layer, the first layer first; -1: all. One for
         each layer that reads edges. Of a `TypedGraph` for each set of edges: one number for all,
-        or numbers by the names of relations, where a set that is not named is left out.
+        or numbers by the names of relations, where a set that is not named is left out. Sets of its
+        readout are not among them: all of their edges are taken. With a readout, []: layers compute
+        the whole graph in every step, and a batch reads rows of it.
       sharded: the same graph on the devices of a mesh; None: on JAX's default device. Each device
         then has its share of a batch. In mode "sar" or "domain" it fetches the rows of features
         from the devices that hold them. In mode "p3" it sends the first layer's edges to all
@@ -56,6 +59,8 @@ class Loader:
       batch_size: seeds of a batch, of all devices together.
       nodes: int [seeds], the seeds; None: the training nodes. Of a `TypedGraph` they are of its
         target.
+      links: the edges that are the seeds instead, of a graph of `jaxgraph.transforms.link_split`,
+        and how negatives are drawn; None: seeds are nodes.
       replace: whether a neighbour may be drawn more than once.
       method: "neighbors", so many for each receiver; or "labor", which draws the same neighbours
         for many receivers, so many in expectation.
@@ -65,6 +70,9 @@ class Loader:
       threads: that make batches ahead; None: a core fewer than there are, at most 4.
       cache_bytes: on several devices, bytes of each for a copy of the rows that are most often
         read, or text such as "1GB"; 0: none.
+      like: a loader whose samples have the sizes that these are to have, such as that of another
+        fold: the step that was compiled for it serves this one. None: the sizes are found by
+        drawing some batches.
 
     Attributes:
       sharded: the sharded graph, for evaluation.
@@ -89,12 +97,14 @@ class Loader:
         sharded: ShardedGraph | None = None,
         batch_size: int = 1024,
         nodes: Any = None,
+        links: Links | None = None,
         replace: bool = False,
         method: str = "neighbors",
         weights: Any = None,
         seed: int = 0,
         threads: int | None = None,
         cache_bytes: int | str = 0,
+        like: Loader | None = None,
     ) -> None:
         check_positive("batch_size", batch_size)
         if threads is not None:
@@ -102,17 +112,33 @@ class Loader:
         cache_bytes = bytes_of("cache_bytes", cache_bytes) if cache_bytes else 0
         source = source_of(graph)
         check_method(method, replace, weights)
+        self.links = None if links is None else link_seeds(graph, links)
         self.draws = Draws(source.fanouts(fanouts), bool(replace), method)
         self.fanouts = np.asarray(fanouts).tolist()
-        self.seeds = source.seeds(nodes)
+        # With all neighbours, a node is in the sample of its graph alone, on one device.
+        self._is_apart = all(x in (0, -1) for layer in self.draws.fanouts for x in layer)
+        self._is_apart = self._is_apart and source.is_apart()
+        if self.links is None:
+            self.seeds = source.seeds(nodes)
+        elif nodes is None:
+            self.seeds = np.arange(len(self.links.pairs))
+        else:
+            raise ValueError("nodes, links: seeds are nodes or links; leave out one of them")
         self.batch_size, self.seed = int(batch_size), checked_seed("seed", seed)
         self.threads = threads or min(4, max((os.cpu_count() or 1) - 1, 1))
         neighbors = source.neighbors(weights)
         self.weights = [each.weights for each in neighbors]
-        self.sharded = placed_on_one(graph) if sharded is None else source.checked(sharded)
+        self.sharded = (
+            placed_on_one(graph)
+            if sharded is None
+            else source.checked(sharded, fetches=bool(self.fanouts))
+        )
         homes = {name: _homes(self.sharded, name) for name in source.sets}
         _check_edges(self.sharded, source, homes)
+        if self.links is not None:
+            homes[LINK] = _homes_of_links(self.links, source, homes)
         devices = self.sharded.num_parts
+        self._free: queue.SimpleQueue[list[Sampler]] = queue.SimpleQueue()
         self._maker = Maker(
             sharded=self.sharded,
             neighbors=neighbors,
@@ -121,20 +147,25 @@ class Loader:
             homes=homes,
             edge_data=source.edge_data(neighbors),
             target=source.target,
-            batch=most_seeds(self.batch_size, self.seeds, devices),
+            batch=most_seeds(self.batch_size, self.seeds, devices) * self._rows_of_seed,
             devices=devices,
             by_column=self.sharded.shards.columns is not None,
+            given={} if self.links is None else {LINK: self.links.targets},
+            reads_whole=not self.fanouts,
         )
-        self._free: queue.SimpleQueue[list[Sampler]] = queue.SimpleQueue()
         if cache_bytes:
             if self._maker.by_column:
                 raise ValueError(
                     "cache_bytes: in mode 'p3' no device reads rows of features; leave it out, and "
                     "shard the graph with feature_budget=..., which lets devices hold more columns"
                 )
-            self._maker = with_cache(self._maker, source.reads(), cache_bytes)
-        needed = probed(self.seeds, self.batch_size, self.seed, self._needed)
-        self._maker = dataclasses.replace(self._maker, base=with_usual_room(_agreed(needed)))
+            reads = {x: y for x, y in source.reads().items() if x not in self._maker.given}
+            self._maker = with_cache(self._maker, reads, cache_bytes)
+        of_epoch = self._epoch(epoch_key(self.seed, 0))
+        needed = probed(self.seeds, self.batch_size, self.seed, of_epoch.needed)
+        base = with_usual_room(_agreed(needed))
+        base = base if like is None else _sizes_of(like, base)
+        self._maker = dataclasses.replace(self._maker, base=base)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -164,49 +195,91 @@ class Loader:
         self, epoch: int, is_idle: Callable[[], bool], usage: Usage
     ) -> Iterator[ShardedGraph]:
         """As `batches`; `usage` counts, and the seconds waited for are those while `is_idle()`."""
-        key = epoch_key(self.seed, epoch)
-        ordered = shuffled(self.seeds, key)
+        of_epoch = self._epoch(epoch_key(self.seed, epoch))
+        ordered = shuffled(self.seeds, of_epoch.key)
         starts = range(0, len(ordered), self.batch_size)
         tasks = [ordered[start : start + self.batch_size] for start in starts]
         alone = jax.process_count() == 1
 
         def make(seeds: np.ndarray) -> Any:
-            drawings = self._drawings(seeds, key)
+            drawings = of_epoch.drawings(seeds)
             reads = self._maker.reads(drawings)
-            return self._placed(drawings) if alone else drawings, reads
+            return of_epoch.placed(drawings) if alone else drawings, reads
 
         for found, (remote, copied) in in_order(make, tasks, self.threads, is_idle, usage):
             usage.remote, usage.copied = usage.remote + remote, usage.copied + copied
-            yield found if alone else self._placed(found)
+            yield found if alone else of_epoch.placed(found)
 
     @property
     def has_cache(self) -> bool:
         """True where devices hold copies of rows of others."""
         return bool(self._maker.cache)
 
+    @property
+    def shares_nodes(self) -> bool:
+        """True where several devices may compute rows of the same node."""
+        return self.sharded.num_parts > 1 and bool(self.fanouts) and not self._is_apart
+
     def abstract_batch(self) -> ShardedGraph:
         """A batch of the usual sizes, as shapes."""
         return self._maker.abstract()
 
-    def _drawings(self, seeds: np.ndarray, key: int) -> list[Drawing]:
-        maker = self._maker
-        local = [index for index, _ in maker.local_devices()]
-        try:
-            samplers = self._free.get_nowait()
-        except queue.Empty:
-            samplers = [maker.sampler() for _ in local]
-        return list(maker.drawings(dict(zip(local, samplers, strict=True)), seeds, key))
+    @property
+    def _rows_of_seed(self) -> int:
+        """Rows of the target for each seed: a link has its negatives beside it."""
+        return 1 if self.links is None else 1 + self.links.given.negatives
 
-    def _placed(self, drawings: list[Drawing]) -> ShardedGraph:
-        sizes = self._maker.sizes_for(_agreed([each.needed for each in drawings]))
-        found = self._maker.placed(drawings, sizes)
-        self._free.put([each.sampler for each in drawings])
+    def _epoch(self, key: int) -> _Epoch:
+        """The draws of an epoch."""
+        maker, links = self._maker, self.links
+        if links is None:
+            return _Epoch(maker, key, None, self._free)
+        drawn = links.neighbors(key)
+        of_each = zip(maker.ends, maker.neighbors, strict=True)
+        neighbors = tuple(drawn.get(name, given) for (name, *_), given in of_each)
+        maker = dataclasses.replace(maker, neighbors=neighbors)
+        return _Epoch(maker, key, links, queue.SimpleQueue())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Epoch:
+    """The draws of an epoch.
+
+    Attributes:
+      maker: makes samples.
+      key: of all draws.
+      links: those that are the seeds, or None.
+      free: samplers of all devices of this process, which no thread uses.
+    """
+
+    maker: Maker
+    key: int
+    links: LinkSeeds | None
+    free: queue.SimpleQueue[list[Sampler]]
+
+    def drawings(self, seeds: np.ndarray) -> list[Drawing]:
+        """Draws the samples of a batch."""
+        local = [index for index, _ in self.maker.local_devices()]
+        try:
+            samplers = self.free.get_nowait()
+        except queue.Empty:
+            samplers = [self.maker.sampler() for _ in local]
+        rows = seeds if self.links is None else self.links.with_negatives(seeds)
+        of_devices = dict(zip(local, samplers, strict=True))
+        return list(self.maker.drawings(of_devices, rows, self.key))
+
+    def placed(self, drawings: list[Drawing]) -> ShardedGraph:
+        """The graph with a batch."""
+        sizes = self.maker.sizes_for(_agreed([each.needed for each in drawings]))
+        found = self.maker.placed(drawings, sizes)
+        self.free.put([each.sampler for each in drawings])
         return found
 
-    def _needed(self, seeds: np.ndarray, key: int) -> list[SampleSizes]:
+    def needed(self, seeds: np.ndarray, key: int) -> list[SampleSizes]:
         """The least sizes of the samples of a batch."""
-        drawings = self._drawings(seeds, key)
-        self._free.put([each.sampler for each in drawings])
+        assert key == self.key
+        drawings = self.drawings(seeds)
+        self.free.put([each.sampler for each in drawings])
         return [each.needed for each in drawings]
 
 
@@ -221,12 +294,22 @@ def _agreed(needed: list[SampleSizes]) -> SampleSizes:
     return joined.of_numbers(most.tolist())
 
 
+def _sizes_of(like: Any, ours: SampleSizes) -> SampleSizes:
+    """The sizes of the samples of another loader, for those of this one."""
+    theirs = like._maker.base if isinstance(like, Loader) else None
+    if theirs is None or theirs.kind != ours.kind:
+        what = kind_of(like) if theirs is None else "a loader of other samples"
+        raise ValueError(
+            f"like is {what}; expected a Loader of a graph with the same sets, on as many devices, "
+            "with as many layers and the same batch_size"
+        )
+    return theirs
+
+
 def placed_on_one(graph: Any) -> ShardedGraph:
     """The graph on JAX's default device."""
-    if isinstance(graph, Graph):
+    if isinstance(graph, Graph | TypedGraph):
         return sharded_on_one(graph)
-    if isinstance(graph, TypedGraph):
-        return shard(graph, None, make_mesh(1))
     return place(graph, make_mesh(1))
 
 
@@ -238,6 +321,12 @@ def _homes(sharded: ShardedGraph, name: str) -> Homes:
     found = np.empty((2, len(owner)), np.int32)
     found[:, ids[owner, row]] = owner, row
     return Homes(found[0], found[1], ids.shape[1])
+
+
+def _homes_of_links(links: LinkSeeds, source: Source, homes: Mapping[str, Homes]) -> Homes:
+    """The links of an epoch, each where its head is."""
+    heads = next(sender for name, sender, _ in source.ends if name == HEAD)
+    return Homes(links.of_links(homes[heads].owner[links.pairs.heads]), None, 0)
 
 
 def _check_edges(sharded: ShardedGraph, source: Source, homes: Mapping[str, Homes]) -> None:

@@ -31,6 +31,7 @@ class Source:
       edges: the sets of edges, in the same order.
       target: number of the set that seeds are of.
       is_typed: whether there may be several sets.
+      readout: names of the sets of edges that are read after the last layer.
     """
 
     sets: Mapping[str, Graph]
@@ -38,11 +39,12 @@ class Source:
     edges: tuple[Graph | EdgeSet, ...]
     target: int
     is_typed: bool
+    readout: tuple[str, ...] = ()
 
     def fanouts(self, given: Any) -> tuple[tuple[int, ...], ...]:
         """The most neighbours in each layer, for each set of edges; 0: it is left out."""
         layers = list(given) if isinstance(given, Sequence | np.ndarray) else []
-        names = [name for name, *_ in self.ends]
+        names = [name for name, *_ in self.ends if name not in self.readout]
         found = []
         for each in layers:
             by_name = each if isinstance(each, Mapping) else dict.fromkeys(names, each)
@@ -52,15 +54,21 @@ class Source:
                 raise ValueError(
                     f"fanouts names the relation {unknown[0]!r}; expected some of {known}"
                 )
-            found.append(tuple(by_name.get(name, 0) for name in names))
+            found.append(tuple(by_name.get(name, 0) for name, *_ in self.ends))
         flat = [x for layer in found for x in layer]
         is_count = [isinstance(x, int | np.integer) and not isinstance(x, bool) for x in flat]
         least = 0 if self.is_typed else 1
-        if not flat or not all(is_count) or any(x < least and x != -1 for x in flat):
+        if (
+            not (flat or (self.readout and isinstance(given, Sequence)))
+            or not all(is_count)
+            or any(x < least and x != -1 for x in flat)
+        ):
             raise ValueError(
                 f"fanouts is {given!r}; expected the most neighbours of each layer, the first "
                 "layer first, such as [15, 10, 5], where -1 stands for all"
             )
+        if self.readout:
+            found.append(tuple(-(name in self.readout) for name, *_ in self.ends))
         return tuple(tuple(map(int, layer)) for layer in found)
 
     def seeds(self, nodes: Any) -> np.ndarray:
@@ -111,6 +119,20 @@ class Source:
             found.append(data)
         return tuple(found)
 
+    def is_apart(self) -> bool:
+        """True where each row of the target reads nodes and edges of its own, as graphs do."""
+        by_name = dict(zip((name for name, *_ in self.ends), self.edges, strict=True))
+        members = [by_name.pop(name) for name in self.readout]
+        if len(members) != 1 or np.bincount(members[0].senders).max(initial=0) > 1:
+            return False
+        nodes = next(sender for name, sender, _ in self.ends if name in self.readout)
+        row = np.full(self.sets[nodes].num_nodes, -1)
+        row[members[0].senders] = members[0].receivers
+        inside = [ends[1:] == (nodes, nodes) for ends in self.ends if ends[0] in by_name]
+        return all(inside) and all(
+            np.array_equal(row[x.senders], row[x.receivers]) for x in by_name.values()
+        )
+
     def reads(self) -> dict[str, np.ndarray]:
         """int [nodes] of each set, the edges that leave a node."""
         found = {name: np.zeros(nodes.num_nodes, np.int64) for name, nodes in self.sets.items()}
@@ -118,8 +140,11 @@ class Source:
             found[sender] += np.bincount(edges.senders, minlength=len(found[sender]))
         return found
 
-    def checked(self, sharded: Any) -> ShardedGraph:
-        """Checks that a sharded graph is this one, and that batches can be read from it."""
+    def checked(self, sharded: Any, *, fetches: bool) -> ShardedGraph:
+        """Checks that a sharded graph is this one, and that batches can be read from it.
+
+        With `fetches`, batches take rows of the features.
+        """
         if not isinstance(sharded, ShardedGraph):
             raise ValueError(
                 f"sharded is {kind_of(sharded)}; expected the result of jaxgraph.parallel.shard("
@@ -129,7 +154,8 @@ class Source:
         wrong = {
             "is in mode 'stream', and devices fetch rows from each other": sharded.is_streamed,
             "has message_flow, which is for the whole graph": manifest.flow is not None,
-            "has sparse features, and a batch takes dense rows of some nodes": any(
+            "has sparse features, and a batch takes dense rows of some nodes": fetches
+            and any(
                 table.nodes is not None and plain_of(table.nodes).is_sparse
                 for table in sharded.shards.tables.values()
             ),
@@ -166,7 +192,8 @@ def source_of(graph: Any) -> Source:
         relations = graph.relation_names()
         ends = tuple((name, sender, receiver) for name, (sender, _, receiver) in relations.items())
         edges = tuple(graph.edge_sets[each] for each in relations.values())
-        return Source(graph.node_sets, ends, edges, names.index(target), True)
+        readout = tuple(each for each, (_, name, _) in relations.items() if name in graph.readout)
+        return Source(graph.node_sets, ends, edges, names.index(target), True, readout)
     if not isinstance(graph, Graph):
         if not hasattr(graph, "part") or isinstance(graph.manifest, TypedManifest):
             raise ValueError(

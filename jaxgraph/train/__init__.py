@@ -1,7 +1,7 @@
 """Training, evaluation and prediction on sharded graphs."""
 
 from jaxgraph.run_log import read_log
-from jaxgraph.train.checkpoints import Checkpoints
+from jaxgraph.train.checkpoints import Checkpoints, load_checkpoint
 from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.epoch_log import EpochLog
 from jaxgraph.train.fit import fit
@@ -14,6 +14,8 @@ from jaxgraph.train.history import (
     Move,
     TrainingInterrupted,
 )
+from jaxgraph.train.link_prediction import LinkPrediction
+from jaxgraph.train.link_ranks import link_ranks
 from jaxgraph.train.masked_labels import MaskedLabelPrediction
 from jaxgraph.train.passes import compile_inference, evaluate, loss_and_grad, predict
 from jaxgraph.train.regression import NodeRegression
@@ -28,6 +30,7 @@ __all__ = [
     "EpochRecord",
     "FitState",
     "History",
+    "LinkPrediction",
     "MaskedLabelPrediction",
     "Measured",
     "Move",
@@ -43,6 +46,8 @@ __all__ = [
     "fit",
     "initial_state",
     "label_propagation",
+    "link_ranks",
+    "load_checkpoint",
     "loss_and_grad",
     "predict",
     "read_log",

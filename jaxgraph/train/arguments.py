@@ -15,17 +15,18 @@ from flax import nnx
 from jaxgraph.kinds import kind_of, way_to_graph
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.feature_protocol import plain_of
-from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
-from jaxgraph.parallel.whole_graph import sharded_on_one
+from jaxgraph.parallel.whole_graph import as_sharded
 from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.identity import EvalParams
 from jaxgraph.train.task import Task
 
 _OPTIMIZER = optax.GradientTransformation
+_UNTRAINED = "give Graph train_mask=..., or draw one with jaxgraph.transforms.random_split"
+"""The way out where a graph has no training rows, of tasks that know no other."""
 _ORDER = (
-    "The order of arguments is model, graph (a Graph, or from jaxgraph.parallel.shard), then, in "
-    "training, optimizer (of optax), then all else by name"
+    "The order of arguments is model, graph (a Graph or TypedGraph, or from "
+    "jaxgraph.parallel.shard), then, in training, optimizer (of optax), then all else by name"
 )
 
 
@@ -60,12 +61,12 @@ def checked_graphs(
     # An optimizer in the place of a graph is a tuple.
     is_many = isinstance(sharded, Sequence) and not isinstance(sharded, str | _OPTIMIZER)
     given: list[Any] = list(sharded) if is_many else [sharded]
-    graphs = [sharded_on_one(graph) if is_graph(graph) else graph for graph in given]
+    graphs = [as_sharded(graph) for graph in given]
     for graph in graphs or [sharded]:
         if not isinstance(graph, ShardedGraph):
             way = way_to_graph(graph)
             raise ValueError(
-                f"expected a sharded graph, a Graph or several, got {kind_of(graph)}"
+                f"expected a sharded graph, a Graph, a TypedGraph or several, got {kind_of(graph)}"
                 f"{way and ': ' + way}. {_ORDER}"
             )
         if graph.mesh != graphs[0].mesh:
@@ -83,10 +84,8 @@ def checked_graphs(
             )
     splits = [task.splits(graph.shards) for graph in graphs] if task is not None else []
     if train and not any("train" in of_graph for of_graph in splits):
-        raise ValueError(
-            "the graph has no train_mask, so there is nothing to learn from; give Graph "
-            "train_mask=..., or draw one with jaxgraph.transforms.random_split"
-        )
+        way = getattr(task, "untrained", _UNTRAINED)
+        raise ValueError(f"the graph has no train_mask, so there is nothing to learn from; {way}")
     check_model(model, graphs)
     if task is not None:
         check_flow(model, graphs, train=train)

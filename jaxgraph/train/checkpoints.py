@@ -31,9 +31,16 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train import graph_digest, identity
 from jaxgraph.train.agreement import from_first
-from jaxgraph.train.arguments import checked_count
-from jaxgraph.train.fit_state import FitState, abstract_fit_state, check_leaves, described
+from jaxgraph.train.arguments import check_model, checked_count
+from jaxgraph.train.fit_state import (
+    FitState,
+    abstract_fit_state,
+    check_leaves,
+    described,
+    restore,
+)
 from jaxgraph.train.history import EpochRecord, SlowestPart
+from jaxgraph.train.objective import split_model
 from jaxgraph.train.task import Task
 from jaxgraph.written_file import UNFINISHED, alone_in, check_writable, write_atomically
 
@@ -83,6 +90,57 @@ class Checkpoints:
     def path(self) -> Path:
         """The folder."""
         return Path(self.folder)
+
+
+def load_checkpoint(
+    folder: str | os.PathLike[str], model: nnx.Module, *, best: bool = True
+) -> EpochRecord:
+    """Fills a model with what a run has learned, from the newest checkpoint that is undamaged.
+
+    It needs neither the optimizer nor the graph of the run, which may still train.
+
+    Args:
+      folder: the folder of the run's `Checkpoints`.
+      model: a module with the variables of the run's model; changed in place.
+      best: whether to take the parameters and statistics of the lowest validation loss, which `fit`
+        leaves in a model, or those after the last epoch.
+
+    Returns:
+      The record of the epoch that they are of.
+
+    Raises:
+      ValueError: the folder holds no checkpoint, all are damaged or of another version, or the
+        model has other variables: their names are listed.
+    """
+    check_model(model, ())
+    path = Path(folder)
+    if not path.is_dir() or not _held(path):
+        raise ValueError(
+            f"folder: {path} holds no checkpoint; expected the folder of a run that was saved, as "
+            "by fit(..., checkpoint=jaxgraph.train.Checkpoints(folder))"
+        )
+    data = from_first(lambda: _newest(path, lambda each: _undamaged(each)[0]))
+    head = json.loads(data.partition(b"\n")[0])
+    roots = (".best_params", ".best_statistics") if best else (".params", ".statistics")
+    variables = split_model(model)[1:]
+    want: dict[str, str] = {}
+    for root, tree in zip(roots, variables, strict=True):
+        want |= described(tree, root)
+    have = {name: text for name, text in head["leaves"].items() if name.startswith(roots)}
+    others = [
+        f"{name} is {have.get(name, 'missing')} there and {want.get(name, 'missing')} in the model"
+        for name in identity.differing(have, want)
+    ]
+    if others:
+        raise ValueError(
+            f"{_path(path, head['epoch'])} is of another model: {identity.listed(others)}; make "
+            "the model as it was made for that run"
+        )
+    found = _arrays(data, head["leaves"])
+    leaves = [found[name] for name in want]
+    restore(model, *jax.tree.unflatten(jax.tree.structure(variables), leaves))
+    records = map(_record, head["records"])
+    return [record for record in records if record.is_best or not best][-1]
 
 
 class DamagedError(Exception):
@@ -289,7 +347,7 @@ def _newest(folder: Path, read: Callable[[Path], bytes]) -> bytes:
             continue
         if damaged:
             warnings.warn(
-                f"{'; '.join(damaged)}. The run continues from {path}, after epoch {epoch}",
+                f"{'; '.join(damaged)}. In its place {path} is read, after epoch {epoch}",
                 stacklevel=2,
             )
         return found
@@ -301,8 +359,8 @@ def _newest(folder: Path, read: Callable[[Path], bytes]) -> bytes:
     return b""
 
 
-def _read(path: Path, target: FitState, digests: Mapping[str, str]) -> bytes:
-    """The bytes of a checkpoint that is undamaged and of this run, without the checksum."""
+def _undamaged(path: Path) -> tuple[bytes, dict[str, Any]]:
+    """The bytes of a checkpoint without the checksum, and its head."""
     try:
         data, _, crc32 = path.read_bytes().rpartition(b"\n")
     except OSError as error:
@@ -317,6 +375,12 @@ def _read(path: Path, target: FitState, digests: Mapping[str, str]) -> bytes:
         )
     if path != _path(path.parent, head["epoch"]):
         raise DamagedError(f"it holds epoch {head['epoch']}")
+    return data, head
+
+
+def _read(path: Path, target: FitState, digests: Mapping[str, str]) -> bytes:
+    """The bytes of a checkpoint that is undamaged and of this run, without the checksum."""
+    data, head = _undamaged(path)
     others = identity.differing(head["identity"], digests)
     if others:
         raise ValueError(
@@ -329,16 +393,23 @@ def _read(path: Path, target: FitState, digests: Mapping[str, str]) -> bytes:
 
 def _resumed(data: bytes, folder: Path, target: FitState) -> Resumed:
     """The run that a checkpoint holds, in every process."""
-    text, _, arrays = data.partition(b"\n")
-    head = json.loads(text)
-    leaves, first = [], 0
-    for leaf in jax.tree.leaves(target):
-        flat = np.frombuffer(arrays, leaf.dtype, leaf.size, first)
-        leaves.append(flat.reshape(leaf.shape).copy())
-        first += leaf.nbytes
+    head = json.loads(data.partition(b"\n")[0])
+    leaves = [leaf.copy() for leaf in _arrays(data, head["leaves"]).values()]
     state = jax.tree.unflatten(jax.tree.structure(target), leaves)
     records = tuple(map(_record, head["records"]))
     return Resumed(_path(folder, head["epoch"]), state, records, head["samples"])
+
+
+def _arrays(data: bytes, leaves: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The arrays of a checkpoint by name, given the type and the shape of each."""
+    found, first = {}, data.index(b"\n") + 1
+    for name, text in leaves.items():
+        dtype, _, shape = text.partition("[")
+        sizes = json.loads(f"[{shape}")
+        flat = np.frombuffer(data, np.dtype(dtype), math.prod(sizes), first)
+        found[name] = flat.reshape(sizes)
+        first += flat.nbytes
+    return found
 
 
 def _record(fields: dict[str, Any]) -> EpochRecord:

@@ -214,9 +214,11 @@ def _check_outputs(outputs: Any, shard: Shard, weights: tuple[float, ...] | None
     kind = "labels" if multilabel else "classes"
     shape = getattr(outputs, "shape", None)
     if shape is None or len(shape) != 2 or shape[0] != shard.num_rows:
+        are_scores = shape == (shard.num_rows,)
         raise ValueError(
             f"the model returned {described(outputs)}; node classification "
             f"expects logits [{shard.num_rows}, {wanted}], a row for every node of the shard"
+            + ("; scores of links need task=jaxgraph.train.LinkPrediction()" if are_scores else "")
         )
     fits = shape[1] == wanted if multilabel else shape[1] >= wanted
     if not fits:

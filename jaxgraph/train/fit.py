@@ -42,11 +42,12 @@ from jaxgraph.train.task import Task
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
     from jaxgraph.planner import Plan
+    from jaxgraph.train.passes import GivenGraph
 
 
 def fit(
     model: nnx.Module,
-    sharded: Graph | ShardedGraph | Sequence[Graph | ShardedGraph] | Loader,
+    sharded: GivenGraph | Sequence[GivenGraph] | Loader,
     optimizer: optax.GradientTransformation,
     *,
     epochs: int,
@@ -87,7 +88,8 @@ def fit(
       model: a module called as `model(shard, x, key=key, train=...)`; changed in place when
         training ends.
       sharded: the graph, or several, of different shapes or padded to the same; or a loader of
-        mini-batches. A `Graph` is sharded over one device, and stays there as long as it lives.
+        mini-batches. A `Graph` or `TypedGraph` is sharded over one device, and stays there as long
+        as it lives.
       optimizer: a transformation of optax. A second run with an equal one compiles nothing: one
         with equal numbers, and the same objects for functions or arrays of your own.
       epochs: the greatest number of epochs; of further epochs where `state` continues a run, and of
@@ -172,7 +174,8 @@ def fit(
 
         wanted = (source, measure_every, repartition)
         begin_watch = watch_of(model, sharded, *wanted, aggregate_once=aggregate_once)
-    graphs = checked_graphs(model, sharded, task, train=True)
+    has_links = loader is not None and loader.links is not None
+    graphs = checked_graphs(model, sharded, task, train=not has_links)
     check_training(task, graphs)
     check_optimizer(optimizer, model)
     check_eval_params(eval_params, optimizer, model, graphs)

@@ -309,10 +309,10 @@ def check_leaves(have: Mapping[str, str], expected: FitState, what: str = "the s
             )
 
 
-def described(state: FitState) -> dict[str, str]:
-    """Type and shape of every leaf, by its path."""
+def described(state: Pytree, root: str = "") -> dict[str, str]:
+    """Type and shape of every leaf, by its path, which begins with a root."""
     return {
-        keystr(path): f"{getattr(leaf, 'dtype', type(leaf).__name__)}{list(np.shape(leaf))}"
+        root + keystr(path): f"{getattr(leaf, 'dtype', type(leaf).__name__)}{list(np.shape(leaf))}"
         for path, leaf in tree_flatten_with_path(state)[0]
     }
 

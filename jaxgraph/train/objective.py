@@ -53,8 +53,10 @@ def apply_model(
     plain: Any = plain_shard(shard)
     # A model without `first_aggregation` may use its features in ways that aggregates do not
     # support.
-    takes_aggregates = first_aggregation(model) is not None
-    x = shard.nodes if takes_aggregates else features_of_model(plain)
+    if first_aggregation(model) is not None:
+        x = shard.nodes
+    else:
+        x = plain.nodes if hasattr(model, "edge_layers") else features_of_model(plain)
     if flow:
         plain, x = _input_of_layers(flow, model, train)
     try:
@@ -127,7 +129,7 @@ def objective(
     shard = task.in_training(shard, key)
     flow = shard.flow
     outputs, statistics = apply_model(split, shard, key, train, flow)
-    with_loss = shard.at_receivers(flow[-1]) if flow else shard
+    with_loss = shard.with_loss(flow)
     sums = shard.sum(task.sums(outputs, plain_shard(with_loss), "train"))
     return task.metrics(sums)["loss"], (sums, statistics)
 

@@ -32,16 +32,18 @@ from jaxgraph.train.objective import (
     split_sums,
     sums_of_splits,
 )
-from jaxgraph.train.regression import Moments
-from jaxgraph.train.task import SPLITS, Sums, Task
+from jaxgraph.train.task import SPLITS, Merged, Sums, Task
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
+    from jaxgraph.typed_graph import TypedGraph
+
+    GivenGraph = Graph | TypedGraph | ShardedGraph
 
 
 def loss_and_grad(
     model: nnx.Module,
-    sharded: ShardedGraph,
+    sharded: GivenGraph,
     *,
     seed: int = 0,
     train: bool = False,
@@ -79,7 +81,7 @@ def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
         return functools.reduce(operator.add, parts)
 
     def is_whole(part: Any) -> bool:
-        return isinstance(part, Moments)
+        return isinstance(part, Merged)
 
     return {
         split: jax.tree.map(added, *(s[split] for s in sums if split in s), is_leaf=is_whole)
@@ -89,7 +91,7 @@ def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
 
 def evaluate(
     model: nnx.Module,
-    sharded: Graph | ShardedGraph | Sequence[Graph | ShardedGraph],
+    sharded: GivenGraph | Sequence[GivenGraph],
     *,
     task: Task | None = None,
 ) -> dict[str, dict[str, float]]:
@@ -97,8 +99,8 @@ def evaluate(
 
     Args:
       model: a module called as `model(shard, x, key=None, train=False)`.
-      sharded: the graph, or several for metrics over all of them; a `Graph` is sharded over one
-        device.
+      sharded: the graph, or several for metrics over all of them; a `Graph` or `TypedGraph` is
+        sharded over one device.
       task: the task to measure; None: `NodeClassification()`.
 
     Returns:
@@ -123,7 +125,7 @@ def as_numbers(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
     }
 
 
-def predict(model: nnx.Module, sharded: Graph | ShardedGraph) -> np.ndarray:
+def predict(model: nnx.Module, sharded: GivenGraph) -> np.ndarray:
     """Computes the outputs of a model for every node, without dropout.
 
     Args:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.parallel import Shard
-from jaxgraph.train.task import Sums, Task, described, split_mask
+from jaxgraph.train.task import Merged, Sums, Task, described, split_mask
 from pallas_kernels.pytrees import pytree
 
 LOSSES = ("squared", "absolute", "huber")
@@ -132,7 +132,7 @@ class NodeRegression(Task):
 
 
 @pytree
-class Moments:
+class Moments(Merged):
     """The moments of a graph's targets; those of shards add up entry by entry.
 
     Attributes:

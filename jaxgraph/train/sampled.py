@@ -144,14 +144,14 @@ def check_loader(model: nnx.Module, loader: Loader, task: Task) -> None:
         for each in jax.tree.leaves(nnx.state(model), is_leaf=_is_variable)
         if _is_variable(each)
     )
-    if has_rows:
+    if has_rows and loader.fanouts:
         raise ValueError(
             "the model has a variable with one row per node (NodeEmbedding), and the optimizer "
             "would move the rows of all nodes in every batch; use node features, or train on the "
             "whole graph"
         )
     has_norm = any(isinstance(part, BatchNorm) for _, part in nnx.iter_modules(model))
-    if loader.sharded.num_parts > 1 and has_norm:
+    if loader.shares_nodes and has_norm:
         raise ValueError(
             "the model has a BatchNorm, whose mean and variance are over the nodes of a batch, and "
             f"on {loader.sharded.num_parts} devices some nodes are in several devices' share of "
@@ -170,6 +170,7 @@ def loader_digests(loader: Loader) -> dict[str, str]:
         "batch_size": loader.batch_size,
         "seed": loader.seed,
         "nodes": loader.seeds,
+        "links": None if loader.links is None else dataclasses.asdict(loader.links.given),
         "weights": loader.weights,
     }
     return {f"loader.{name}": definition(value) for name, value in of_loader.items()}

@@ -16,7 +16,7 @@ from jaxgraph.layers.propagation import check_alpha
 from jaxgraph.metrics import accuracy
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.neighborhood import is_graph
-from jaxgraph.parallel.whole_graph import sharded_on_one
+from jaxgraph.parallel.whole_graph import as_sharded
 from jaxgraph.train.propagation import node_arrays, propagated
 from jaxgraph.train.task import SPLITS
 
@@ -90,8 +90,8 @@ def correct_and_smooth(
     needed = ("train", "val") if is_choice else labels_of
     size = _checked_size(graph, "correct_and_smooth(predictions, graph)", needed)
     start = _checked_predictions(predictions, *size)
-    graph = _placed(graph)
-    labels, *masks = node_arrays(graph, "labels", *map(_mask, needed))
+    placed: ShardedGraph = as_sharded(graph)
+    labels, *masks = node_arrays(placed, "labels", *map(_mask, needed))
     hot, train = _one_hot(labels, start), masks[0]
     error = np.where(train[:, None], hot - start, 0)
 
@@ -100,17 +100,17 @@ def correct_and_smooth(
     def corrected(alpha: float, own_scale: bool) -> Iterator[tuple[float | None, np.ndarray]]:
         """The scale, None for one of each node, and the corrected predictions."""
         if own_scale:
-            moved = propagated(graph, error, correct_steps, alpha, (-1, 1))
+            moved = propagated(placed, error, correct_steps, alpha, (-1, 1))
             total = np.abs(moved).sum(1, keepdims=True)
             is_large = mean >= _LARGEST * total
             yield None, start + np.where(is_large, 1, mean / np.where(is_large, 1, total)) * moved
             return
-        moved = propagated(graph, error, correct_steps, alpha, None)
+        moved = propagated(placed, error, correct_steps, alpha, None)
         yield from ((float(each), start + each * moved) for each in scales)
 
     def smoothed(corrected: np.ndarray, alpha: float, shown: Sequence[np.ndarray]) -> np.ndarray:
         known = np.logical_or.reduce(shown)[:, None]
-        return propagated(graph, np.where(known, hot, corrected), smooth_steps, alpha, (0, 1))
+        return propagated(placed, np.where(known, hot, corrected), smooth_steps, alpha, (0, 1))
 
     def results() -> Iterator[tuple[float, Any, np.ndarray, np.ndarray]]:
         for correct, own_scale in itertools.product(correct_alphas, autoscales):
@@ -161,11 +161,11 @@ def label_propagation(
     check_alpha(alpha)
     _check_labels_of(labels_of)
     num_nodes, num_classes = _checked_size(graph, "label_propagation(graph)", labels_of)
-    graph = _placed(graph)
-    labels, *masks = node_arrays(graph, "labels", *map(_mask, labels_of))
+    placed: ShardedGraph = as_sharded(graph)
+    labels, *masks = node_arrays(placed, "labels", *map(_mask, labels_of))
     start = np.zeros((num_nodes, num_classes), jax.dtypes.canonicalize_dtype(float))
     known = np.logical_or.reduce(masks)[:, None]
-    return propagated(graph, np.where(known, _one_hot(labels, start), start), steps, alpha, (0, 1))
+    return propagated(placed, np.where(known, _one_hot(labels, start), start), steps, alpha, (0, 1))
 
 
 def accuracies(predictions: np.ndarray, graph: ShardedGraph) -> dict[str, float]:
@@ -173,10 +173,6 @@ def accuracies(predictions: np.ndarray, graph: ShardedGraph) -> dict[str, float]
     splits = [split for split in SPLITS if getattr(graph.shards, _mask(split)) is not None]
     labels, *masks = node_arrays(graph, "labels", *map(_mask, splits))
     return {s: accuracy(predictions, labels, m) for s, m in zip(splits, masks, strict=True)}
-
-
-def _placed(graph: Any) -> ShardedGraph:
-    return sharded_on_one(graph) if is_graph(graph) else graph
 
 
 def _mask(split: str) -> str:

@@ -13,6 +13,11 @@ from jaxgraph.parallel import Shard, ShardedGraph
 
 SPLITS = ("train", "val", "test")
 
+
+class Merged:
+    """Sums with an addition of their own, `+`, over graphs; over shards their entries add up."""
+
+
 Sums = Mapping[str, Any]
 """A pytree of sums and counts, which add up over shards and over graphs."""
 

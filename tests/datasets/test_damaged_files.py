@@ -53,6 +53,8 @@ def test_the_files_are_valid_until_they_are_damaged(tmp_path: Path, name: str) -
         ("OGB, typed", "raw/num-node-dict.csv.gz", "", "ogb.stanford.edu"),
         ("OGB, typed", "raw/relations/author___writes___paper/edge.csv.gz", "", "ogb.stanford.edu"),
         ("OGB, typed", "split/time/paper/test.csv.gz", "", "ogb.stanford.edu"),
+        ("TU", "Small/Small_graph_labels.txt", "", "graphlearning.io"),
+        ("TU, packed", "Small.zip", "a zip", "graphlearning.io"),
         ("edges, csv.gz", "edges.csv.gz", "", ""),
         ("edges, npy", "edges.npy", "", ""),
         ("edges, npz", "edges.npz", "", ""),

@@ -21,6 +21,8 @@ from tests.datasets.test_matlab import write as write_matlab
 from tests.datasets.test_ogb import write_binary_form, write_text_form
 from tests.datasets.test_ogb_typed import write_typed
 from tests.datasets.test_planetoid import write_small
+from tests.datasets.test_tu import pack
+from tests.datasets.test_tu import write as write_tu
 
 __all__ = ["FORMATS", "Format"]
 
@@ -110,6 +112,33 @@ def _weighted(separator: str) -> bytes:
     return _lines(np.c_[_EDGES, np.linspace(0, 1, len(_EDGES))], separator, "%.9g")
 
 
+def _load_small(folder: Path) -> TypedGraph:
+    return datasets.load_tu("Small", folder)
+
+
+def _write_tu(folder: Path) -> None:
+    """Two graphs, with everything that nodes and edges can have."""
+    graphs = np.arange(_NODES) >= _NODES // 2
+    inside = np.flatnonzero(graphs[_SENDERS] == graphs[_RECEIVERS])
+    both = np.r_[_EDGES[inside], _EDGES[inside, ::-1]] + 1
+    tables = {
+        "A": _lines(both, ", "),
+        "graph_indicator": _lines(graphs + 1),
+        "graph_labels": b"-1\n1\n",
+        "node_labels": _lines(np.arange(_NODES) % 5),
+        "node_attributes": _lines(_FEATURES, ", ", "%.2f"),
+        "edge_labels": _lines(np.zeros(len(both))),
+        "edge_attributes": _lines(np.ones(len(both)), form="%.1f"),
+    }
+    write_tu(folder, **{kind: text.decode() for kind, text in tables.items()})
+
+
+def _pack_tu(folder: Path) -> None:
+    with TemporaryDirectory() as unpacked:
+        _write_tu(Path(unpacked))
+        pack(Path(unpacked), folder / "Small.zip")
+
+
 FORMATS: Mapping[str, Format] = {
     **{f"planetoid, protocol {protocol}": _planetoid(protocol) for protocol in (0, 2, 5)},
     "gnn-benchmark, pickled": _gnn_benchmark(np.savez_compressed, pickled_layout()),
@@ -135,6 +164,8 @@ FORMATS: Mapping[str, Format] = {
         lambda folder: datasets.load_ogb_typed("ogbn-mag", folder),
         _written(lambda folder: write_typed(folder, _NODES, _EDGES)),
     ),
+    "TU": Format(_load_small, _written(_write_tu), {}),
+    "TU, packed": Format(_load_small, _written(_pack_tu), {".zip": "npz"}),
     "edges, csv": _edge_list("edges.csv", b"source,target\n" + _lines(_EDGES)),
     "edges, csv with weights": _edge_list("edges.csv", _weighted(",")),
     "edges, tsv": _edge_list("edges.tsv", _weighted("\t")),

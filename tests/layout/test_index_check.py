@@ -13,7 +13,7 @@ from jaxgraph.layout.shard_tables import PartTables
 from jaxgraph.parallel import make_mesh, place
 from tests.layout.part_folders import HUBS, hub_source
 
-NO_INDICES = {"edge_type", "repetition", "graph_ids", "sender_ids", "receiver_ids"}
+NO_INDICES = {"edge_type", "repetition", "sender_ids", "receiver_ids"}
 """Name endings of integers that are no indices, such as ids for randomness."""
 
 

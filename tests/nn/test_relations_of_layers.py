@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxgraph import Graph, nn
-from jaxgraph.parallel import bipartite
+from jaxgraph import Graph, TypedGraph, nn
+from jaxgraph.parallel import bipartite, gather_rows, make_mesh, shard, spmd
 from tests.tolerance import assert_close
 
 NODES, WIDTH, CLASSES = 50, 6, 4
@@ -53,6 +53,7 @@ def blocks_of(graph: Graph, seeds: np.ndarray, layers: int) -> tuple[list[Any], 
     return found, seeds
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", MODELS)
 def test_blocks_of_some_nodes_give_their_rows_of_the_whole_graph(name: str) -> None:
     graph, seeds = small_graph(), np.array([3, 17, 40])
@@ -74,6 +75,24 @@ def test_blocks_of_some_nodes_give_their_rows_of_the_whole_graph(name: str) -> N
     assert_close(y, expected, reduction_length=200)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(of_params), strict=True):
         assert_close(one, other, reduction_length=2000)
+
+
+@pytest.mark.parametrize(("kind", "options"), [(nn.GCN, {"jumping": "cat"}), (nn.GCNII, {})])
+def test_one_relation_for_all_layers_gives_the_rows_of_the_graph(
+    kind: Any, options: dict[str, Any]
+) -> None:
+    """Linear maps before and after the convolutions act on its nodes."""
+    graph = small_graph()
+    model = kind(5, WIDTH, CLASSES, num_layers=3, rngs=nnx.Rngs(0), **options)
+    sharded = shard(TypedGraph.of(graph), None, make_mesh(1))
+
+    def of_relation(model: Any, shard: Any) -> jax.Array:
+        return model(shard.relation("edge"), shard.nodes)
+
+    assert graph.nodes is not None
+    rows = spmd(of_relation, outputs="rows")(model, sharded)
+    expected = model(graph, jnp.asarray(graph.nodes))
+    assert_close(gather_rows(rows, sharded, "node"), expected, reduction_length=2000)
 
 
 def test_neighbourhoods_that_do_not_fit_are_refused() -> None:

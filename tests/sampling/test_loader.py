@@ -94,6 +94,22 @@ def test_threads_and_calls_draw_the_same(parts: int) -> None:
         )
 
 
+def test_a_loader_like_another_has_batches_of_its_sizes() -> None:
+    """The other one has few neighbours to draw."""
+    few, all_nodes = np.argsort(graph().in_degrees())[:9], np.arange(61)
+    how: dict[str, Any] = {"batch_size": 9, "nodes": all_nodes}
+    small = Loader(graph(), [-1, -1], batch_size=9, nodes=few)
+    large = Loader(graph(), [-1, -1], **how)
+    (sizes,) = {sample.sizes for sample in samples(large)}
+    (own,) = {sample.sizes for sample in samples(small)}
+    assert own != sizes and sizes.holds(own)
+    alike = Loader(graph(), [-1, -1], batch_size=9, nodes=few, like=large)
+    assert {sample.sizes for sample in samples(alike)} == {sizes}
+    # What does not fit gets more room.
+    for sample in samples(Loader(graph(), [-1, -1], **how, like=small)):
+        assert sample.sizes.holds(own)
+
+
 def edges_of(loader: Loader) -> list[list[set[tuple[int, int]]]]:
     """The edges of each layer of each batch as pairs of ids, over all devices."""
     found = []
@@ -238,6 +254,18 @@ BAD: dict[str, tuple[Any, str]] = {
     "no train_mask": (
         lambda: loader(graph().replace(train_mask=None)),
         r"no training nodes to begin from; give .*random_split, or give the loader nodes=",
+    ),
+    "like nothing": (
+        lambda: loader(like=graph()),
+        "like is a Graph; expected a Loader of a graph with the same sets, on as many devices",
+    ),
+    "like other batches": (
+        lambda: loader(like=loader(batch_size=7)),
+        "like is a loader of other samples; expected .* layers and the same batch_size",
+    ),
+    "like other layers": (
+        lambda: loader(like=Loader(graph(), [2], batch_size=5)),
+        "like is a loader of other samples; expected .* layers and the same batch_size",
     ),
     "few weights": (lambda: loader(weights=[1.0]), r"weights: got shape \[1\]; expected \[244\]"),
     "negative weights": (

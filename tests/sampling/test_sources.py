@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from flax import nnx
 import jaxgraph as jg
 from jaxgraph.train.fit_state import place_variables, random_key
 from jaxgraph.train.objective import gradients, split_model
+from tests.parallel.typed_shards import scattered
 
 PAPERS, AUTHORS = 90, 50
 
@@ -129,3 +131,42 @@ def test_parts_on_disk_have_the_batches_of_the_graph(tmp_path: Path) -> None:
         placed = jg.parallel.place(source, jg.parallel.make_mesh(parts)) if parts > 1 else None
         found = curve(jg.sampling.Loader(source, [3, 3], sharded=placed, batch_size=64))
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def batch_of_graphs(members: int = 0) -> jg.TypedGraph:
+    """Rings with a class each; the first node is also a member of so many other graphs."""
+    random, sizes = np.random.default_rng(0), range(3, 15)
+    rings = []
+    for size in sizes:
+        ring = np.arange(size)
+        rows = random.normal(size=(size, 4))
+        rings.append(jg.Graph.from_edges(ring, np.roll(ring, 1), nodes=rows))
+    mask = np.arange(len(rings)) % 3 == 0
+    classes = np.arange(len(rings)) % 2
+    graph = jg.Graph.batch(rings, labels=classes, train_mask=~mask, val_mask=mask)
+    ends = ("node", "member", "graph")
+    of = graph.edge_sets[ends]
+    more = {"senders": np.append(of.senders, np.zeros(members, int))}
+    more |= {"receivers": np.append(of.receivers, np.arange(1, 1 + members))}
+    return dataclasses.replace(graph, edge_sets={**graph.edge_sets, ends: more})
+
+
+def fitted(graph: jg.TypedGraph, parts: int) -> list[float]:
+    gin = jg.nn.GIN(4, 8, 8, norm="batch", rngs=nnx.Rngs(0))
+    model = jg.nn.GraphReadout(gin, jg.nn.Linear(8, 2, rngs=nnx.Rngs(1)), reduce="mean")
+    sharded = jg.parallel.shard(graph, scattered(graph, parts), jg.parallel.make_mesh(parts))
+    loader = jg.sampling.Loader(graph, [-1, -1], sharded=sharded, batch_size=4)
+    return [
+        record.loss for record in jg.train.fit(model, loader, optax.adam(0.01), epochs=3).records
+    ]
+
+
+@pytest.mark.slow
+def test_batch_norm_of_whole_graphs_does_not_depend_on_the_number_of_devices() -> None:
+    graph = batch_of_graphs()
+    np.testing.assert_allclose(fitted(graph, 2), fitted(graph, 1), rtol=1e-4)
+
+
+def test_batch_norm_is_refused_where_graphs_share_a_node() -> None:
+    with pytest.raises(ValueError, match="some nodes are in several devices' share"):
+        fitted(batch_of_graphs(members=1), 2)

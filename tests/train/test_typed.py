@@ -49,6 +49,28 @@ def test_curves_do_not_depend_on_the_number_of_devices(mode: str) -> None:
     np.testing.assert_allclose(found[3][2], found[1][2], atol=1e-4)
 
 
+def test_a_graph_that_is_not_sharded_trains_on_one_device() -> None:
+    graph, found = typed_graph(), []
+    for given in (graph, jg.parallel.shard(graph, None, jg.parallel.make_mesh(1))):
+        model = jg.nn.RGCN(6, 8, 3, num_types=TYPES, rngs=nnx.Rngs(0))
+        history = jg.train.fit(model, given, optax.adam(1e-2), epochs=2)
+        outputs = jg.train.predict(model, given)
+        found.append((history.loss, jg.train.evaluate(model, given), outputs.tolist()))
+    assert found[0] == found[1]
+
+
+def test_a_model_of_one_set_reads_that_of_the_target() -> None:
+    graph, found = typed_graph(), []
+    for others in ({}, {"other": {"nodes": np.ones((3, 2), np.float32)}}):
+        sets = {**graph.node_sets, **others}
+        given = dataclasses.replace(graph, node_sets=sets, target="entity")
+        model = jg.nn.RGCN(6, 8, 3, num_types=TYPES, rngs=nnx.Rngs(0))
+        # A model that has one is given the target's features to aggregate.
+        assert model.first_aggregation is None
+        found.append(jg.train.predict(model, given))
+    np.testing.assert_array_equal(*found)
+
+
 class OfSets(nnx.Module):
     """Two rounds of convolutions between papers and authors, who have learned rows, too."""
 

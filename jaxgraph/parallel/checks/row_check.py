@@ -13,7 +13,7 @@ from jaxgraph.parallel.checks.states import Along, Rows, RowState, Same, Share, 
 _FILLS = {field.name: field.fill for field in node_fields(num_classes=0)}
 """The numbers in the padding of a shard's arrays with a row per node."""
 
-_NATURAL = frozenset(("in_degree", "node_ids", "graph_ids"))
+_NATURAL = frozenset(("in_degree", "node_ids"))
 """Integer fields without negative entries."""
 
 _COMPLETE = (

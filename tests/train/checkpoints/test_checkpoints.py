@@ -26,6 +26,7 @@ from jaxgraph.train import (
     TrainingInterrupted,
     evaluate,
     fit,
+    load_checkpoint,
 )
 from jaxgraph.written_file import alone_in
 from tests.train.small_model import RowsNet, SmallNet, on_devices, small_graph
@@ -335,3 +336,36 @@ def test_the_first_line_tells_a_person_what_the_checkpoint_is(half: Path) -> Non
     assert found["format"] == "jaxgraph checkpoint 3"
     assert found["epoch"] == len(found["records"]) == 5
     assert found["leaves"][".params['rows']['rows'].value"] == "float32[60, 3]"
+
+
+# ------------------------------------------------------------------ a model alone
+
+
+def test_a_checkpoint_fills_a_model_without_graph_and_optimizer(
+    tmp_path: Path, sharded: ShardedGraph
+) -> None:
+    trained, model, folder = SmallNet(), SmallNet(seed=5), tmp_path / "run"
+    history = train(folder, sharded, trained, optax.adam(0.3), every=1)
+    state, best = history.state, history.best_epoch
+    assert state is not None and best < EPOCHS
+    assert load_checkpoint(folder, model) == history.records[best - 1]
+    assert_equal(nnx.state(model), nnx.state(trained))
+    assert evaluate(model, sharded)["val"]["loss"] == pytest.approx(float(state.best_val_loss))
+    assert load_checkpoint(folder, model, best=False) == history.records[-1]
+    assert_equal(nnx.state(model, nnx.Param), state.params)
+    flip(folder / "epoch-00000008")
+    with pytest.warns(UserWarning, match=r"8 is damaged.*In its place .*7 is read, after epoch 7"):
+        assert load_checkpoint(folder, model, best=False).epoch == 7
+
+
+def test_a_model_of_other_variables_is_refused_by_their_names(half: Path, tmp_path: Path) -> None:
+    names = r"epoch-00000005 is of another model: .*second.*kernel.* is float32\[8, 3\] there and"
+    with pytest.raises(ValueError, match=names + r" float32\[8, 4\] in the model"):
+        load_checkpoint(half, RowsNet(outputs=4))
+    with pytest.raises(ValueError, match=r"rows.* is float32\[60, 3\] there and missing in the"):
+        load_checkpoint(half, SmallNet())
+    with pytest.raises(ValueError, match=r"folder: .* holds no checkpoint; expected the folder of"):
+        load_checkpoint(tmp_path, SmallNet())
+    model: Any = "model"
+    with pytest.raises(ValueError, match="model"):
+        load_checkpoint(half, model)
