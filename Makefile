@@ -2,7 +2,7 @@
 #
 #   make demo      train a GAT with SAR on 4 emulated devices on a generated graph
 #   make test      the suite's tiers host and core, see tests/tiers.py
-#   make test-all  adds the slow tier: 50 minutes on two cores
+#   make test-all  adds the slow tier: two to three hours on two cores
 #   make bench     list the benchmark programs, each with the command that runs it, such as
 #                  .venv/bin/python -m benchmarks.cpu --quick
 #   make lint      ruff, pyright and the import contract

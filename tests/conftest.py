@@ -1,4 +1,4 @@
-"""The setting of every test: eight emulated devices, a compilation cache, tiers, the real data."""
+"""The setting of every test: eight emulated devices, tiers, the real data."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ DEFAULT_DATA = ROOT.parent / "shared" / "data"
 
 
 def configure_jax() -> None:
-    """One process with eight CPU devices serves every smaller mesh; programs are compiled once."""
+    """One process with eight CPU devices serves every smaller mesh.
+
+    No cache of programs on disk: from there a CPU program of several devices comes back without
+    the order of collectives in a loop and those outside of it, and devices wait for each other.
+    """
     if "JAX_PLATFORMS" not in os.environ:
         jax.config.update("jax_platforms", "cpu")
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         jax.config.update("jax_num_cpu_devices", NUM_DEVICES)
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_enable_compilation_cache", False)
 
 
 def listen_to_ctrl_c() -> None:

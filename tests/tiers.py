@@ -1,8 +1,8 @@
 """The tiers of the suite: which test runs when. This file is the only place that says so.
 
 host: nothing compiles: graphs, readers, partitions, layouts, options. Every case.
-core: all other tests that are not slow. A test with many cases runs three of them, one that is
-marked `expensive` runs one, a law runs all.
+core: all other tests that are not slow. A test with many cases runs three of them. A law runs all
+of its cases. A test that is marked `expensive`, a law too, runs one case.
 slow: the tests of `SLOW`, those marked `slow`, and the other cases of core tests.
 
 `make test` is `--tier core` (host and core), `make test-all` is `--tier all`; CI runs
@@ -12,6 +12,7 @@ slow: the tests of `SLOW`, those marked `slow`, and the other cases of core test
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -25,14 +26,20 @@ HOST = (
     "sampling/test_draw.py",
     "sampling/test_tables.py",
     "test_graph.py",
+    "test_graph_batches.py",
+    "test_links.py",
     "test_run_log.py",
     "test_seeds.py",
+    "test_splits.py",
     "test_strategies.py",
     "test_tolerance.py",
     "test_transforms.py",
     "test_written_file.py",
 )
 """Folders and files whose tests compile no program: `tests/conftest.py` fails one that does."""
+
+COSTLY = (Path(__file__).parent / "costly.txt").read_text().split()
+"""Tests above about 1.5 seconds that guard no law: they compile much, or start processes."""
 
 SLOW: dict[str, str] = {
     "benchmarks_cpu": "benchmarks' own tests",
@@ -45,6 +52,7 @@ SLOW: dict[str, str] = {
     "test_benchmarks_saga.py": "benchmarks' own tests",
     "test_benchmarks_sparse_features.py": "benchmarks' own tests",
     "test_benchmarks_stream.py": "benchmarks' own tests",
+    **dict.fromkeys(COSTLY, "compiles many programs, or starts processes"),
 }
 """Folders, files and tests with the reason why `make test` can do without them."""
 
@@ -129,10 +137,12 @@ SELECTED = {"host": of_host, "interfaces": of_interfaces, "core": in_core}
 
 
 def some_of(name: str, cases: list[pytest.Item]) -> list[pytest.Item]:
-    """The first, the last and the middle case; of an expensive test any one."""
+    """All cases of a law, one of an expensive test, else the first, the middle and the last."""
     first = cases[0]
-    if is_host(first) or first.get_closest_marker("law"):
+    if is_host(first):
         return cases
     if first.get_closest_marker("expensive"):
         return [cases[zlib.crc32(name.encode()) % len(cases)]]
+    if first.get_closest_marker("law"):
+        return cases
     return [first, cases[(len(cases) - 1) // 2], cases[-1]]

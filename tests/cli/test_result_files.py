@@ -38,6 +38,7 @@ def test_a_line_for_each_node_under_its_name_or_row(tmp_path: Path):
     assert len(rows_of(tmp_path / "a.csv")) == 4  # replaced only by a whole one
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_training_on_a_file_or_its_parts_writes_under_its_names(on_disk: bool, tmp_path: Path):
     graph = datasets.load("karate")

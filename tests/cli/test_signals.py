@@ -40,6 +40,7 @@ main()
     assert found == (130, "Interrupted by Ctrl-C.\n")
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_program_that_does_not_listen_is_ended(number: signal.Signals):
     """A compiler gives Python's own handlers no chance to run."""

@@ -151,6 +151,7 @@ def on_one_device(name: str) -> dict[str, Any]:
     return observed(name, shard(graph_for(name), None, make_mesh(1)))
 
 
+@pytest.mark.expensive
 @pytest.mark.law(1)
 @pytest.mark.parametrize(
     ("name", "mode"),

@@ -134,6 +134,7 @@ LAYERS: dict[str | None, dict[str, Case]] = {
 """Layers by the data that edges have."""
 
 
+@pytest.mark.expensive
 @pytest.mark.law(1)
 @pytest.mark.parametrize(
     ("schedule", "data"),

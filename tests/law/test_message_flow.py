@@ -58,6 +58,7 @@ def check(name: str, graph: Graph, sharded: ShardedGraph) -> None:
     assert errors[worst] <= TOLERANCE, f"{worst}: {errors[worst]:.3g}"
 
 
+@pytest.mark.expensive
 @pytest.mark.law(1)
 @pytest.mark.parametrize(
     ("name", "mode"), one_mode_each([*MODELS], ["sar-3", "domain-2", "sar-1", "prefetch-3"])

@@ -43,6 +43,7 @@ CORE = [("sage", mode) for mode in ("sar", "domain", "p3-sar", "stream")] + [("g
 """Runs of `make test`."""
 
 
+@pytest.mark.expensive
 @pytest.mark.law(5)
 @pytest.mark.parametrize(
     ("kind", "mode"),
@@ -68,6 +69,7 @@ def relabelled(graph: Graph, order: np.ndarray) -> Graph:
     return graph.replace(**arrays, **ends)
 
 
+@pytest.mark.expensive
 @pytest.mark.law(3)
 @pytest.mark.parametrize("kind", ["GCN", "GAT", "PNA"])
 def test_relabelled_nodes_permute_outputs_and_change_nothing_else(kind: str) -> None:

@@ -73,6 +73,7 @@ def oracle(edges: Any, params: Any, x: Any) -> Any:
     return y
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("mode", "parts"), [("sar", 1), ("sar", 3), ("domain", 3), ("sar", 4)])
 @pytest.mark.parametrize("kind", ["kernel", "bases", "blocks"])
 @pytest.mark.parametrize("within", [True, False])
@@ -137,6 +138,7 @@ def dense(graph: TypedGraph, reduce: str) -> np.ndarray:
     return found / counts if reduce == "mean" else found
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("mode", "parts"), [("sar", 3), ("domain", 2)])
 @pytest.mark.parametrize("reduce", ["mean", "sum"])
 @pytest.mark.parametrize("shape", [(TYPES, 1, 7, 5), (TYPES, 2, 3, 4)])

@@ -83,6 +83,7 @@ def test_sets_that_are_folded_together_keep_their_bits() -> None:
             np.testing.assert_allclose(difference, 0, atol=1e-5)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_set_of_edges_is_as_if_those_dropped_were_left_out(name: str, parts: int) -> None:

@@ -17,6 +17,7 @@ from tests.parallel.typed_shards import scattered
 SIZES: dict[str, Any] = {"in_features": IN, "out_features": OUT, "num_types": TYPES}
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("matrices", [{}, {"num_bases": 3}, {"num_blocks": 2}])
 def test_module_is_the_function_of_its_parameters(matrices: dict[str, Any]) -> None:
     graph = typed_graph(within=True)

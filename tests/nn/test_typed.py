@@ -37,6 +37,7 @@ def outputs(run: Any, layer: Any, parts: int, mode: str = "sar") -> dict[str, np
     return {name: gather_rows(y, sharded, name) for name, y in found.items()}
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("reduce", "of_both"), [("sum", 1.0), ("mean", 0.5)])
 def test_rows_are_those_of_each_relation_reduced(reduce: str, of_both: float) -> None:
     def by_hand(layer: Any, shard: Any) -> Any:

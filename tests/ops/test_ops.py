@@ -121,6 +121,7 @@ def test_large_logits_do_not_overflow(case: Case) -> None:
         large.check(RANDOM, found, np.float64, terms=10**8)
 
 
+@pytest.mark.expensive
 @of_each("cpu", "xla")
 def test_gradients_alone_are_those_of_all(case: Case, implementation: str) -> None:
     placed = place_block(RANDOM)

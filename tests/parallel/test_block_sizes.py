@@ -33,6 +33,7 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("by", ["xla", None])
 @pytest.mark.parametrize("name", ["gcn-narrow", "sage-max", "gat"])
 def test_one_program_runs_on_all_blocks_of_the_same_sizes(name: str, by: str | None) -> None:

@@ -57,6 +57,7 @@ def total(scale: Any, params: Any) -> Any:
     return (y**2).sum()
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("parts", "devices", "mode"), PLACES)
 def test_degrees_and_gradients_follow_new_weights(parts: int, devices: int, mode: str) -> None:
     conv = jg.nn.GCNConv(4, 3, rngs=nnx.Rngs(0))
@@ -90,6 +91,7 @@ class Reweighted(nnx.Module):
         return self.conv(shard.replace(edge_weight=weight), x)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("keep", [True, False])
 def test_sums_made_before_are_not_used(keep: bool) -> None:
     weight = changed(graph().edge_weight, SCALE, np) if keep else None

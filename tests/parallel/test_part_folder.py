@@ -44,6 +44,7 @@ def test_placed_parts_are_the_shards_of_the_graph(
         np.testing.assert_array_equal(np.asarray(own), np.asarray(other))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("mode", "kind"), [("sar", "sparse"), ("domain", "dense")])
 @pytest.mark.parametrize("devices", [1, 2])
 def test_parts_are_merged_where_there_are_fewer_devices(

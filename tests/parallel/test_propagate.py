@@ -70,6 +70,7 @@ def test_self_loops_are_added_where_they_are_missing(reduce):
     assert_close(found.reshape(-1), total / norm, reduction_length=400)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("parts", "devices", "mode"),
     [(1, 1, "sar"), (3, 3, "sar"), (3, 3, "domain"), (4, 2, "sar"), (4, 2, "domain")],

@@ -88,6 +88,7 @@ def params_of(name: str, names: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize(("mode", "parts"), [("sar", 1), ("sar", 3), ("domain", 3)])
 @pytest.mark.parametrize("name", STAGES)
@@ -122,6 +123,7 @@ def test_rows_that_two_relations_read_travel_once(mode: str) -> None:
     assert joined < 0.75 * apart and joined < sum(alone)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("mode", "parts"), [("sar", 1), ("sar", 3), ("domain", 3)])
 @pytest.mark.parametrize("name", STAGES)
 def test_edges_between_two_tables_equal_a_block_on_one_device(

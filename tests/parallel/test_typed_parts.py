@@ -104,6 +104,7 @@ def check(sharded: Any) -> None:
     np.testing.assert_allclose(gather_rows(rows, sharded, "author"), degree, rtol=1e-5)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 @pytest.mark.parametrize("parts", [1, 3])
 def test_every_set_has_its_data(mode: str, parts: int) -> None:

@@ -138,6 +138,7 @@ def test_a_prediction_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen("cpux1", memory_limit="9MB").memory == way.run.memory.total
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("kind", [saga.CommNet, saga.GatedGCN])
 def test_a_mode_that_cannot_run_a_model_is_a_row(kind: Any) -> None:
     model = kind(32, 8, 4, rngs=nnx.Rngs(0))

@@ -25,6 +25,7 @@ def drawn_graph(features: int = 64) -> jg.Graph:
     )
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["domain", "p3"])
 @pytest.mark.parametrize(("name", "most"), [("GraphSAGE", 0.001), ("GCN", 0.1)])
 def test_the_bytes_are_those_of_a_compiled_step(name: str, most: float, mode: str) -> None:

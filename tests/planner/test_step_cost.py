@@ -71,6 +71,7 @@ def make_graph(model: str) -> Graph:
     return changed.get(model, lambda: graph)()
 
 
+@pytest.mark.expensive
 @pytest.mark.law(6)
 @pytest.mark.parametrize(("model", "mode"), ALL)
 def test_arguments_and_bytes_are_exact_and_temporaries_not_above(model: str, mode: str) -> None:

@@ -53,6 +53,7 @@ def assert_close(one: Any, other: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("num_parts", [1, 3])
 def test_curve_and_model_are_of_the_parameters_that_it_reads(num_parts: int) -> None:
     graph = small_graph()

@@ -45,6 +45,7 @@ def run(graph: Graph, parts: int, flow: int | None, mode: str = "sar", **options
     return found | {"outputs": train.predict(model, sharded)}
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 @pytest.mark.parametrize("val", [(60, 61), range(0, 118, 4)], ids=["all-splits", "train-alone"])
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.4}], ids=["aggregated", "dropout"])
@@ -137,6 +138,7 @@ class OnTheShard(OwnModel):
         return self.second(shard, jax.nn.relu(self.first(shard, x)))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("make", [OwnModel, lambda: model_of(saga.GatedGCN)])
 def test_own_models_take_a_neighborhood_for_each_layer(make: Any) -> None:
     graph, found = graph_with(), []

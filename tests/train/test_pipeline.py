@@ -273,6 +273,7 @@ def test_a_cache_of_rows_and_too_few_columns_are_refused() -> None:
         shard(narrow, random_partition(narrow, 3), make_mesh(3), "p3")
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("mode", "devices", "cache", "copied"),
     [

@@ -49,6 +49,7 @@ COMPILED: dict[str, Callable[[ShardedGraph], jax.stages.Compiled]] = {
 }
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", COMPILED)
 def test_abstract_and_real_graphs_compile_to_the_same_program(name: str) -> None:
     sharded = on_devices(small_graph(), 4)

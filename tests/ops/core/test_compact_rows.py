@@ -13,6 +13,7 @@ from jaxgraph.ops.core.compact_rows import receivers_of_slots, with_compact_rows
 SIZES = ((1, 1, 0), (1, 1, 9), (6, 4, 0), (30, 20, 100), (300, 90, 4000))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_compact_rows_are_those_of_the_host(size: tuple[int, int, int]) -> None:
     num_senders, num_receivers, edges = size

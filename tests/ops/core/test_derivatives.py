@@ -97,6 +97,7 @@ def test_what_is_not_defined_is_refused_in_our_words(op: str, implementation: st
         jax.grad(lambda x: jnp.sum(jax.grad(loss)(x)[0] ** 2))(x)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("parts", [0, 1, 3])
 @pytest.mark.parametrize("reduce", ["mean", "sum"])
 def test_products_with_the_hessian_of_sage_on_kernels(reduce: str, parts: int) -> None:

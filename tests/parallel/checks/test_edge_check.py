@@ -88,6 +88,7 @@ def expected(b: float) -> tuple[float, float]:
     return float(np.logaddexp(0, z).mean()), float((1 / (1 + np.exp(-z))).mean())
 
 
+@pytest.mark.expensive
 @PARTS
 @pytest.mark.parametrize("name", RIGHT)
 def test_masked_slots_are_the_edges(name, parts):

@@ -105,6 +105,7 @@ def test_what_cannot_be_profiled_is_refused() -> None:
         profile(model, graph.replace(nodes=None), parts)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("kind", [saga.CommNet, saga.GatedGCN, saga.GCN])
 def test_layers_of_saga_are_profiled(kind: Any, reference: Reference) -> None:
     weighted = kind is saga.GCN

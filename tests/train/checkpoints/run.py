@@ -31,7 +31,6 @@ from tests.train.small_model import RowsNet, random_partition, small_graph
 EPOCHS, EVERY, PROCESSES, SEED = 18, 3, 2, 3
 SECONDS = 0.05
 """The least that an epoch takes, so that a signal meets epochs, too."""
-CACHE = Path(__file__).resolve().parents[3] / ".cache" / "jax"
 
 
 def mistake(record: EpochRecord) -> bool:
@@ -76,8 +75,6 @@ def main(folder: str, result: str, rank: str, port: str, with_faults: str, kind:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 1)
     jax.config.update("jax_disable_most_optimizations", True)
-    jax.config.update("jax_compilation_cache_dir", str(CACHE))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", PROCESSES, int(rank))
     mesh, optimizer = make_mesh(PROCESSES), optax.adam(0.02)

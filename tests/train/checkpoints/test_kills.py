@@ -16,7 +16,7 @@ import pytest
 
 from tests.launch.processes import together
 from tests.ports import free_port
-from tests.train.checkpoints.run import CACHE, EPOCHS, EVERY, PROCESSES
+from tests.train.checkpoints.run import EPOCHS, EVERY, PROCESSES
 
 TIMEOUT_SECONDS = 240
 SIGNALS = (signal.SIGKILL, signal.SIGTERM)
@@ -28,8 +28,6 @@ TRAIN_EVERY = 100
 
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
-    "JAX_COMPILATION_CACHE_DIR": str(CACHE),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
 }
 
