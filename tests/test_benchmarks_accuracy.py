@@ -1,4 +1,4 @@
-"""The input of `benchmarks.accuracy` for the peer, and the parsing of its answer."""
+"""The input of `benchmarks.accuracy` for the peer, and its answer; the best epoch of folds."""
 
 import sys
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import accuracy
+from benchmarks import accuracy, graph_classification
 from jaxgraph.cli.recipes import recipe
 from tests.datasets.test_gnn_benchmark import pickled_layout
 
@@ -42,3 +42,9 @@ def test_a_peer_gets_features_splits_and_settings(tmp_path: Path, monkeypatch: p
 def test_splits_of_a_set_with_its_own_are_equal():
     first, second = accuracy.splits("karate", None, seeds=2)
     assert first is second
+
+
+def test_the_best_epoch_is_that_of_the_mean_of_the_folds():
+    curves = np.array([[90.0, 60.0, 70.0], [10.0, 60.0, 60.0]])
+    expected = {"epoch": 3, "test accuracy": 65.0, "deviation": 5.0}
+    assert graph_classification.best(curves) == expected
