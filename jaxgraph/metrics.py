@@ -268,7 +268,7 @@ def ranks_of(scores: Array, labels: Array, mask: Array | None = None) -> Ranks:
     """Ranks rows by score.
 
     Args:
-        scores: float [n], higher for rows more likely positive.
+        scores: float [n], higher for rows more likely positive; NaN is the worst score of its row.
         labels: 1 or 0, [n].
         mask: bool [n], the rows that count (None: all).
 
@@ -278,12 +278,14 @@ def ranks_of(scores: Array, labels: Array, mask: Array | None = None) -> Ranks:
     xp = _namespace(scores, labels, mask)
     counted = _counted(xp, labels, mask)
     sides = counted & (labels > 0), counted & (labels == 0)
-    # Others come last, where no score finds them.
+    scores = xp.where(xp.isnan(scores), xp.where(sides[0], -xp.inf, xp.inf), scores)
+    # Others come last, after every score.
     positives, negatives = (xp.sort(xp.where(side, scores, xp.inf)) for side in sides)
     lower = xp.searchsorted(negatives, scores, side="left")
-    no_higher = xp.searchsorted(negatives, scores, side="right")
+    num_negatives = sides[1].sum()
+    no_higher = xp.minimum(xp.searchsorted(negatives, scores, side="right"), num_negatives)
     above = sides[0].sum() - xp.searchsorted(positives, scores, side="left")
-    return Ranks(sides[0], sides[1].sum(), lower, no_higher, above)
+    return Ranks(sides[0], num_negatives, lower, no_higher, above)
 
 
 def average_precision(scores: Array, labels: Array, mask: Array | None = None) -> float:

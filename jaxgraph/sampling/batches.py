@@ -14,17 +14,16 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.layout.sample_tables import (
-    ASKED,
     COLUMN_ROWS,
     COUNTS,
     NODE_IDS,
-    PLACES,
     SampleSizes,
     edges_prefix,
     empty_words,
 )
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.samples import Sample, with_sample
+from jaxgraph.sampling.homes import Homes, Requests, fill
 from jaxgraph.sampling.neighbors import Drawn, Draws, Neighbors
 from jaxgraph.sampling.order import of_devices
 from jaxgraph.sampling.sampler import Sampler
@@ -32,88 +31,6 @@ from jaxgraph.sampling.sampler import Sampler
 GROWTH = 1.08
 """Ratio of the sizes of a sample that a step is compiled for: padding is about that."""
 _POLL_SECONDS = 0.002
-
-
-@dataclasses.dataclass(frozen=True)
-class Homes:
-    """Where the rows of the nodes are.
-
-    Attributes:
-      owner: int32 [nodes], the device of each.
-      row: int32 [nodes], its row there; None: batches bring all that there is of a node.
-      rows: of each device.
-      cached: int32 [nodes], the row in the cache, -1: none; or None: there is no cache.
-      cache_rows: rows of the cache.
-    """
-
-    owner: np.ndarray
-    row: np.ndarray | None
-    rows: int
-    cached: np.ndarray | None = None
-    cache_rows: int = 0
-
-    def requests(
-        self, ids: np.ndarray, device: int, devices: int, held: int | None = None
-    ) -> Requests:
-        """The rows of some nodes, as a device reads them; `held`: the first so many, None: all."""
-        held_ids, none = ids[:held], np.zeros(0, np.int64)
-        if self.row is None:
-            return Requests(ids, np.zeros(len(ids), np.int64), none, np.zeros(devices, int), none)
-        if devices == 1:
-            # Ids are nodes: clipping costs less than to refuse others.
-            return Requests(ids, self.row.take(held_ids, mode="clip"), none, none, none)
-        owner, places = self.owner[held_ids], self.row[held_ids].astype(np.int64)
-        remote, copied = owner != device, 0
-        if self.cached is not None:
-            found = self.cached[held_ids]
-            is_cached = remote & (found >= 0)
-            copied = int(is_cached.sum())
-            places[is_cached] = self.rows + found[is_cached]
-            remote &= ~is_cached
-        which = np.flatnonzero(remote)
-        order = which[np.argsort(owner[which], kind="stable")]
-        counts = np.bincount(owner[order], minlength=devices)
-        return Requests(ids, places, order, counts, places[order], copied)
-
-
-@dataclasses.dataclass(frozen=True)
-class Requests:
-    """The rows of some nodes, as a device reads them.
-
-    Attributes:
-      ids: int32 [nodes], the nodes.
-      places: int64 [nodes with rows], own and cached rows; of others the row on its device.
-      order: int [remote], the nodes that other devices hold, by device.
-      counts: int [devices], how many of each.
-      wanted: int64 [remote], their rows there.
-      copied: how many of other devices are in the cache.
-    """
-
-    ids: np.ndarray
-    places: np.ndarray
-    order: np.ndarray
-    counts: np.ndarray
-    wanted: np.ndarray
-    copied: int = 0
-
-    def write(self, views: Mapping[str, np.ndarray], name: str, first: int) -> None:
-        """Fills a set's arrays of a sample; rows of other devices are numbered from `first` on."""
-        found, asked = self.places, views.get(name + ASKED)
-        if asked is not None:
-            device = np.repeat(np.arange(len(self.counts)), self.counts)
-            before = np.cumsum(self.counts) - self.counts
-            slot = np.arange(len(device)) - before[device]
-            asked[...] = 0
-            asked[device, slot] = self.wanted
-            found[self.order] = first + device * asked.shape[1] + slot
-        _fill(views[name + NODE_IDS], self.ids)
-        _fill(views[name + PLACES], found)
-
-
-def _fill(array: np.ndarray, values: np.ndarray) -> None:
-    """Writes values and, after them, zeros."""
-    array[: len(values)] = values
-    array[len(values) :] = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,7 +196,7 @@ class Maker(Drawer):
             if self.by_column:
                 assert homes.row is not None
                 rows = homes.owner[requests.ids] * homes.rows + homes.row[requests.ids]
-                _fill(views[name + COLUMN_ROWS], rows)
+                fill(views[name + COLUMN_ROWS], rows)
         data = []
         for layer in range(len(sizes.edges)):
             of_layer = []

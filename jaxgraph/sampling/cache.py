@@ -14,7 +14,8 @@ from jaxgraph.layout.sample_tables import (
     empty_words,
 )
 from jaxgraph.parallel.samples import cache_of
-from jaxgraph.sampling.batches import Homes, Maker
+from jaxgraph.sampling.batches import Maker
+from jaxgraph.sampling.homes import Homes
 
 
 def with_cache(maker: Maker, reads: Mapping[str, np.ndarray], num_bytes: int) -> Maker:

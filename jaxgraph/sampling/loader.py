@@ -18,10 +18,10 @@ from jaxgraph.kinds import check_positive, kind_of
 from jaxgraph.layout.sample_tables import SampleSizes
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.parallel import ShardedGraph, make_mesh, place
-from jaxgraph.parallel.spmd import on_host
 from jaxgraph.parallel.whole_graph import sharded_on_one
-from jaxgraph.sampling.batches import Drawing, Homes, Maker, Usage, in_order
+from jaxgraph.sampling.batches import Drawing, Maker, Usage, in_order
 from jaxgraph.sampling.cache import with_cache
+from jaxgraph.sampling.homes import Homes, homes_of
 from jaxgraph.sampling.links import HEAD, LINK, Links, LinkSeeds, link_seeds
 from jaxgraph.sampling.neighbors import Draws, check_method
 from jaxgraph.sampling.order import epoch_key, shuffled
@@ -133,8 +133,7 @@ class Loader:
             if sharded is None
             else source.checked(sharded, fetches=bool(self.fanouts))
         )
-        homes = {name: _homes(self.sharded, name) for name in source.sets}
-        _check_edges(self.sharded, source, homes)
+        homes = homes_of(self.sharded, source)
         if self.links is not None:
             homes[LINK] = _homes_of_links(self.links, source, homes)
         devices = self.sharded.num_parts
@@ -313,30 +312,7 @@ def placed_on_one(graph: Any) -> ShardedGraph:
     return place(graph, make_mesh(1))
 
 
-def _homes(sharded: ShardedGraph, name: str) -> Homes:
-    """Where the rows of a set of nodes are."""
-    table = sharded.shards.tables[name]
-    ids, mask = on_host(table.node_ids, table.node_mask)
-    owner, row = np.nonzero(mask)
-    found = np.empty((2, len(owner)), np.int32)
-    found[:, ids[owner, row]] = owner, row
-    return Homes(found[0], found[1], ids.shape[1])
-
-
 def _homes_of_links(links: LinkSeeds, source: Source, homes: Mapping[str, Homes]) -> Homes:
     """The links of an epoch, each where its head is."""
     heads = next(sender for name, sender, _ in source.ends if name == HEAD)
     return Homes(links.of_links(homes[heads].owner[links.pairs.heads]), None, 0)
-
-
-def _check_edges(sharded: ShardedGraph, source: Source, homes: Mapping[str, Homes]) -> None:
-    """Refuses a sharded graph of the same nodes with other edges: degrees tell most apart."""
-    for (name, _, receiver), edges in zip(source.ends, source.edges, strict=True):
-        (found,) = on_host(sharded.shards.edge_arrays[name].at_receivers.in_degree)
-        home = homes[receiver]
-        degrees = np.bincount(edges.receivers, minlength=len(home.owner))
-        if not np.array_equal(found[home.owner, home.row], degrees):
-            raise ValueError(
-                "sharded has other edges than the graph: some nodes have other degrees; shard the "
-                "graph that is given, after all transforms"
-            )

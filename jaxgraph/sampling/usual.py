@@ -11,7 +11,8 @@ import numpy as np
 from jaxgraph.graph import Graph
 from jaxgraph.layout.sample_tables import SampleSizes
 from jaxgraph.partition import Partition
-from jaxgraph.sampling.batches import Drawer, Homes
+from jaxgraph.sampling.batches import Drawer
+from jaxgraph.sampling.homes import Homes
 from jaxgraph.sampling.neighbors import Draws, check_method
 from jaxgraph.sampling.order import epoch_key, shuffled
 from jaxgraph.sampling.sources import source_of

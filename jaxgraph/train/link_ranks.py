@@ -18,6 +18,9 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.nn import LinkReadout
 from jaxgraph.parallel import Shard, ShardedGraph, spmd
 from jaxgraph.parallel.spmd import on_host
+from jaxgraph.sampling.homes import homes_of
+from jaxgraph.sampling.loader import placed_on_one
+from jaxgraph.sampling.sources import source_of
 from jaxgraph.train.arguments import checked_graph
 from jaxgraph.train.fit_state import place_variables
 from jaxgraph.train.objective import Split, features_of_model, plain_shard, split_model
@@ -27,7 +30,7 @@ _BATCH = 64
 
 
 def link_ranks(
-    model: LinkReadout, graph: Any, sharded: ShardedGraph, split: str = "test"
+    model: LinkReadout, graph: Any, sharded: ShardedGraph | None = None, split: str = "test"
 ) -> np.ndarray:
     """Ranks both ends of the links of a split among all nodes, without dropout.
 
@@ -36,33 +39,38 @@ def link_ranks(
     s is the score of a link, and s_j that of the pair with the node j in the place of one end. Left
     out are the j that make another known link: an edge, or a link of any split (label 1), of the
     same type. The mean of 1 / r is the filtered mean reciprocal rank, and that of r <= 10 Hits@10.
+    A score that is not a number ranks its link last, and as s_j it counts as higher.
 
     Args:
       model: the model; its decoder maps one row of an end together with many of the other.
       graph: the `jaxgraph.TypedGraph` of `jaxgraph.transforms.link_split`.
-      sharded: the same graph on devices.
+      sharded: the same graph on the devices of a mesh; None: on JAX's default device.
       split: "val" or "test".
 
     Returns:
       float64 [links, 2], the ranks of heads and of tails, in the order of the links.
 
     Raises:
-      ValueError: an argument is of the wrong kind, or the split has no links.
+      ValueError: an argument is of the wrong kind, the sharded graph has other edges, or the split
+        has no links.
 
     References:
       Bordes et al., "Translating embeddings for modeling multi-relational data", 2013, section 4
       (the filtered setting).
     """
-    sharded = checked_graph(model, sharded)
     if not isinstance(model, LinkReadout):
         raise ValueError(f"model is {kind_of(model)}; expected a jaxgraph.nn.LinkReadout")
-    facts = _facts(graph, split)
+    facts, source = _facts(graph, split), source_of(graph)
+    if sharded is None:
+        sharded = placed_on_one(graph)
+    sharded = checked_graph(model, source.checked(sharded, fetches=False))
+    homes = homes_of(sharded, source)
     variables = place_variables(split_model(model), sharded)
     rows = spmd(_rows_of_ends, outputs="rows")(variables, sharded)
     decoder = nnx.split(nnx.merge(*variables).decoder)
     ranks = np.empty((len(facts.links), 2))
     for column, (end, other) in enumerate((("head", "tail"), ("tail", "head"))):
-        places = {name: _places(sharded, facts.sets[name]) for name in (end, other)}
+        places = {name: homes[facts.sets[name]].places for name in (end, other)}
         mask = sharded.shards.tables[facts.sets[end]].node_mask
         given = (*decoder, rows[end], mask, rows[other])
         how = {"is_head": end == "head", "mesh": sharded.mesh, "axis": sharded.axis}
@@ -148,15 +156,6 @@ def _facts(graph: Any, split: str) -> _Facts:
     )
 
 
-def _places(sharded: ShardedGraph, name: str) -> np.ndarray:
-    """int32 [nodes, 2], the device and the row of each node of a set."""
-    table = sharded.shards.tables[name]
-    ids, mask = on_host(table.node_ids, table.node_mask)
-    found = np.empty((int(mask.sum()), 2), np.int32)
-    found[ids[mask]] = np.argwhere(mask)
-    return found
-
-
 def _rows_of_ends(split: Split, shard: Shard) -> dict[str, jax.Array]:
     """The encoder's rows of the sets of heads and of tails."""
     model: Any = nnx.merge(*split, copy=True)
@@ -207,7 +206,8 @@ def _ranks(
 
         def counted(values: jax.Array, wanted: jax.Array) -> jax.Array:
             """Twice the number of those that are higher, and once of those that are equal."""
-            return 2 * (values > wanted).astype(jnp.int32) + (values == wanted)
+            # Not a number is higher, and higher than it is every number.
+            return 2 * (~(values <= wanted)).astype(jnp.int32) + (values == wanted)
 
         total = jnp.where(mask[0], counted(scores, of_answer[:, None]), 0).sum(1)
         query, known = queries["query"], queries["known"]

@@ -232,8 +232,25 @@ def test_ranks_are_filtered_and_ties_get_their_mean(parts: int) -> None:
             (scores[head, :, kind], known[head, :, kind]),
         )
         expected.append([1 + (s > score)[~k].sum() + (s == score)[~k].sum() / 2 for s, k in others])
-    found = link_ranks(model, graph, on_devices(graph, parts))
+    found = link_ranks(model, graph, None if parts == 1 else on_devices(graph, parts))
     np.testing.assert_array_equal(found, expected)
+
+
+class Diverged(nn.InnerProduct):
+    """Scores that are not numbers."""
+
+    def __call__(self, heads: Any, tails: Any, links: Any) -> jax.Array:
+        return jax.numpy.nan * super().__call__(heads, tails, links)
+
+
+def test_scores_that_are_not_numbers_are_the_worst() -> None:
+    model, graph = gae(Diverged()), targets()
+    ranks = link_ranks(model, graph)
+    assert (ranks >= link_ranks(gae(), graph)).all() and ranks.min() > NODES / 2
+    found = evaluate(model, graph, task=LinkPrediction(hits=(5,)))["test"]
+    assert np.isnan(found["loss"]) and found["roc_auc"] == 0 and found["hits@5"] == 0
+    for scores, y in (([np.nan, 2, 1], [1, 0, 0]), ([3, np.nan], [1, 0])):
+        assert metrics.ranks_of(np.array(scores), np.array(y)).roc_auc() == 0
 
 
 @pytest.mark.parametrize("is_head", [True, False])
@@ -306,6 +323,9 @@ BAD = {
     ),
     "expected a jaxgraph.nn.LinkReadout": lambda: link_ranks(
         gae().encoder, split_of(False), on_devices(split_of(False), 1)
+    ),
+    "sharded has other edges than the graph": lambda: link_ranks(
+        gae(), split_of(False), on_devices(link_split(plain(), (0.1, 0.2), seed=1), 1)
     ),
     "expected the TypedGraph of": lambda: link_ranks(
         gae(), plain(), on_devices(split_of(False), 1)
