@@ -24,7 +24,7 @@ def batch_of(graphs: Any, **of_graphs: Any) -> TypedGraph:
     found = list(graphs) if isinstance(graphs, Sequence) else []
     wrong = [kind_of(each) for each in found if not isinstance(each, Graph)]
     if not found or wrong:
-        what = wrong[0] if wrong else kind_of(graphs) if graphs else "none"
+        what = wrong[0] if wrong else "none" if isinstance(graphs, Sequence) else kind_of(graphs)
         raise ValueError(f"Graph.batch(graphs): got {what}; expected a list of at least one Graph.")
     counts = np.array([each.num_nodes for each in found])
     first = np.cumsum(counts) - counts

@@ -60,6 +60,11 @@ def with_links(
             f"heads has {count} entries and tails {len(found[1])}; expected one of each for every "
             "link, and at least one link."
         )
+    types = np.asarray((of_links.get("node_data") or {}).get("link_type", 0))
+    if types.dtype.kind not in "iu" or types.min(initial=0) < 0:
+        raise ValueError(
+            "node_data['link_type'] has other values than types; expected int [links], 0 or more."
+        )
     rows = {"senders": found[0], "receivers": np.arange(count)}
     others = {"senders": found[1], "receivers": np.arange(count)}
     return TypedGraph(

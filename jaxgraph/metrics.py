@@ -231,6 +231,8 @@ def roc_auc(scores: Array, labels: Array, mask: Array | None = None) -> float:
 class Ranks(NamedTuple):
     """Ranks of each row among all that are counted, from NumPy or JAX arrays, traced or not.
 
+    Metrics are NaN without positives or without negatives.
+
     Attributes:
         is_positive: bool [n], the positives, of which the metrics are means.
         num_negatives: int32 [], rows that are negative.
@@ -261,7 +263,8 @@ class Ranks(NamedTuple):
     def _mean(self, values: Any) -> Any:
         xp = _namespace(self.is_positive)
         # A row that does not count may be 0 / 0.
-        return xp.where(self.is_positive, values, 0).sum() / self.is_positive.sum()
+        mean = xp.where(self.is_positive, values, 0).sum() / self.is_positive.sum()
+        return xp.where(self.num_negatives > 0, mean, xp.nan)
 
 
 def ranks_of(scores: Array, labels: Array, mask: Array | None = None) -> Ranks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from numbers import Real
 from typing import TypeVar
 
 import numpy as np
@@ -97,7 +98,7 @@ def folds(graph: AnyGraph, k: int, *, validation: bool = False, seed: int = 0) -
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not least <= k <= ids.size:
         raise ValueError(
             f"k: got {k!r}; expected a number of folds from {least} to {ids.size}, the rows that "
-            "are divided."
+            "are divided: those with a label where there are labels."
         )
     order = np.random.default_rng(checked_seed("seed", seed)).permutation(ids)
     if rows.labels is not None and rows.labels.ndim == 1:
@@ -157,10 +158,12 @@ def _checked_mask(mask: np.ndarray, num_nodes: int) -> np.ndarray:
 def _split_by_fraction(
     ids: np.ndarray, fractions: tuple[float, float, float], generator: np.random.Generator
 ) -> list[np.ndarray]:
-    if len(fractions) != 3 or min(fractions) < 0 or sum(fractions) > 1 + 1e-9:
+    is_shares = isinstance(fractions, tuple | list | np.ndarray) and len(fractions) == 3
+    is_shares = is_shares and all(isinstance(x, Real) and x >= 0 for x in fractions)
+    if not is_shares or sum(fractions) > 1 + 1e-9:
         raise ValueError(
-            f"fractions: got {fractions}; expected three shares (train, validation, test) of 0 or "
-            "more that sum to at most 1."
+            f"fractions: got {fractions!r}; expected three shares (train, validation, test) of 0 "
+            "or more that sum to at most 1."
         )
     bounds = np.rint(np.cumsum(fractions) * ids.size).astype(int)
     shuffled = generator.permutation(ids)

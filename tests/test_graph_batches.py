@@ -146,6 +146,11 @@ MISTAKES: list[tuple[Any, dict[str, Any], str]] = [
         {},
         "edge_data['length'] of graph 0 has entries of shape [3, 4], and that of graph 1 has",
     ),
+    (
+        np.array([small(), small()], object),
+        {},
+        "got a NumPy array; expected a list of at least one",
+    ),
     ([small()], {"labels": [0, 1]}, "node set 'graph': labels: got shape [2]; expected [1]"),
     ([small()], {"label": [0]}, "node set 'graph': "),
     ([small()], {"train_mask": [False]}, "node set 'graph': train_mask: selects no node"),

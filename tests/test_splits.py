@@ -124,6 +124,12 @@ def test_a_number_of_folds_that_does_not_fit_is_refused(k: Any, options: Any, me
         transforms.folds(nodes_with(np.r_[np.zeros(9, int), -1]), k, **options)
 
 
+@pytest.mark.parametrize("fractions", [0.5, "abc", (0.5, 0.5), (0.5, float("nan"), 0.1)])
+def test_fractions_are_three_shares(fractions: Any) -> None:
+    with pytest.raises(ValueError, match="expected three shares"):
+        transforms.random_split(nodes_with(np.zeros(9, int)), fractions=fractions)
+
+
 def test_what_has_no_rows_to_divide_is_refused() -> None:
     both = {"labels": np.zeros(4, int)}
     graph = TypedGraph({"a": both, "b": both}, {})

@@ -18,6 +18,7 @@ from jaxgraph.datasets.limits import check_expansion, dense
 from jaxgraph.datasets.number_tables import parse_text
 from jaxgraph.graph import Graph
 from jaxgraph.graph_batches import grouped
+from jaxgraph.kinds import kind_of
 from jaxgraph.typed_graph import TypedGraph
 
 _FILES: Mapping[str, str] = MappingProxyType(
@@ -78,6 +79,10 @@ def load_tu(
         Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs",
         2020; Xu et al., "How powerful are graph neural networks?", 2019, section 7.
     """
+    if not isinstance(name, str):
+        raise ValueError(
+            f"name is {kind_of(name)}; expected load_tu(name, folder), such as 'mutag'."
+        )
     file_name = _FILES.get(name.lower().replace("_", "-"), name)
     inner = f"{file_name}/{file_name}_A.txt"
     places = (f"tu/{file_name}.zip", f"tu/{inner}", inner)

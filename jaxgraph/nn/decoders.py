@@ -36,7 +36,8 @@ class DistMult(Module):
     """s = sum_d h_ud r_d h_vd, with a learned row r for the type of the link
 
     Args:
-      num_types: number of types, of which `links["link_type"]` has one for each link.
+      num_types: number of types, of which `links["link_type"]` has one for each link; the score of
+        another type is NaN.
       features: width of the rows.
       param_dtype: type of the parameters.
       rngs: source of the initial rows (Glorot uniform).
@@ -55,6 +56,7 @@ class DistMult(Module):
         rngs: nnx.Rngs,
     ) -> None:
         parameters.check_sizes(num_types=num_types, features=features)
+        self.num_types = num_types
         self.rows = parameters.kernel(rngs, num_types, features, param_dtype)
 
     def __call__(self, heads: jax.Array, tails: jax.Array, links: LinkData) -> jax.Array:
@@ -64,7 +66,9 @@ class DistMult(Module):
                 "DistMult: the links have no types; give them with jaxgraph.transforms.with_links("
                 "..., node_data={'link_type': types}), or split a graph whose edges have types"
             )
-        rows = self.rows.get_value()[links["link_type"]].astype(heads.dtype)
+        known = self.rows.get_value().at[links["link_type"]]
+        rows = known.get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
+        rows = rows.astype(heads.dtype)
         if heads.ndim == tails.ndim:
             # Links (u, v) and (v, u) have one score to the last digit: their tie is one everywhere.
             return jnp.einsum("...d,...d->...", heads * tails, rows)
@@ -96,6 +100,8 @@ class LinkMLP(Module):
     ) -> None:
         sizes = {"in_features": in_features, "hidden_features": hidden_features}
         parameters.check_sizes(**sizes, out_features=out_features)
+        if link_features:
+            parameters.check_sizes(link_features=link_features)
         widths = {"of_heads": in_features, "of_tails": in_features, "of_links": link_features}
         self.kernels = nnx.Dict(
             {
@@ -116,6 +122,13 @@ class LinkMLP(Module):
                 "LinkMLP has link_features, and the links have none; give them with "
                 "jaxgraph.transforms.with_links(..., nodes=features)"
             )
+        for name, kernel in self.kernels.items():
+            if given[name].shape[-1] != kernel.shape[0]:
+                what = "features of links" if name == "of_links" else "rows of nodes"
+                raise ValueError(
+                    f"LinkMLP: {what} have width {given[name].shape[-1]}, and the layer takes "
+                    f"{kernel.shape[0]}; make it with in_features and link_features of the graph"
+                )
         hidden = sum(given[name] @ kernel.get_value() for name, kernel in self.kernels.items())
         hidden = jax.nn.relu(hidden + self.bias.get_value())
         y = hidden @ self.out_kernel.get_value() + self.out_bias.get_value()

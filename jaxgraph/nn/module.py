@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
+from jaxgraph.kinds import kind_of
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.feature_protocol import Features
@@ -29,6 +31,20 @@ class Module(nnx.Module):
             f"{type(self).__name__}.train() would have no effect; expected train=True and a random "
             "key in the call: model(graph, x, key=key, train=True)"
         )
+
+
+def check_callable(name: str, part: Any, call: str, *args: Any, **options: Any) -> None:
+    """Refuses a part of a model, by its name, that cannot be called as it will be."""
+    if isinstance(part, type):
+        raise ValueError(
+            f"{name} is the class {part.__name__}; expected an instance, {part.__name__}(...)"
+        )
+    try:
+        inspect.signature(part).bind(*args, **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} is {kind_of(part)}, which cannot be called as {name}({call}): {error}"
+        ) from error
 
 
 @dataclass(eq=False, repr=False)

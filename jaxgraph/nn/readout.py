@@ -7,16 +7,16 @@ from operator import methodcaller
 from typing import Any
 
 import jax
-from flax import nnx
 
 from jaxgraph import layers
 from jaxgraph.nn.layer import layer_keys
-from jaxgraph.nn.module import Module
+from jaxgraph.nn.module import Module, check_callable
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.samples import SampledLayer
 
 READOUTS = ("head", "tail", "member")
 """Relations through which a target reads rows of nodes."""
+OF_NODES = "neighborhood, x, key=key, train=train"
 Given = Shard | Sequence[SampledLayer]
 """The shard of a graph with a readout, or what the layers read of a sample of it."""
 
@@ -32,24 +32,32 @@ class Readout(Module):
     """
 
     def __init__(self, encoder: Callable[..., Any], edges: str | None) -> None:
-        self.encoder, self.edges = nnx.data(encoder), edges
+        check_callable("encoder", encoder, OF_NODES, None, None, key=None, train=False)
+        self.encoder, self.edges = encoder, edges
 
     def encoded(self, shard: Given, x: Any, **options: Any) -> tuple[Any, Mapping[str, Any]]:
         """Object with the relations of the readout, and the rows of nodes of each, by its name."""
         is_whole = isinstance(shard, Shard)
         below: Any = shard if is_whole else shard[:-1]
         reader: Any = shard if is_whole else shard[-1]
-        rows: Any
+        sets = {name: ends.senders for name, ends in reader.ends if name in READOUTS}
+        of, rows = next(iter(sets.values())), None
         if self.edges is None:
             rows = self.encoder(below, x, **options)
         else:
-            nodes = x[_set_of(reader, self.edges)]
+            of = _set_of(reader, self.edges)
             relation = methodcaller("relation", self.edges)
             of_edges = relation(below) if is_whole else list(map(relation, below))
-            rows = self.encoder(of_edges, nodes, **options)
-        sets = {name: ends.senders for name, ends in reader.ends if name in READOUTS}
+            rows = self.encoder(of_edges, x[of], **options)
         if not isinstance(rows, Mapping):
-            rows = dict.fromkeys(sets.values(), rows)
+            rows = {of: rows}
+        for name, nodes in sets.items():
+            if nodes not in rows:
+                raise ValueError(
+                    f"the encoder returns rows of {', '.join(map(repr, rows))}, and {name!r} reads "
+                    f"rows of {nodes!r}; make the model with edges=None, and have its encoder "
+                    "return the rows of all sets by name"
+                )
         if isinstance(shard, Shard):
             reader, rows = shard.read(rows)
         return reader, {name: rows[nodes] for name, nodes in sets.items()}
@@ -79,7 +87,9 @@ class GraphReadout(Readout):
         edges: str | None = "edge",
     ) -> None:
         super().__init__(encoder, edges)
-        self.head, self.reduce = nnx.data(head), reduce
+        if head is not None:
+            check_callable("head", head, "graphs, y, key=key, train=train", 0, 0, key=0, train=0)
+        self.head, self.reduce = head, reduce
 
     def __call__(
         self,
@@ -129,7 +139,8 @@ class LinkReadout(Readout):
         edges: str | None = "edge",
     ) -> None:
         super().__init__(encoder, edges)
-        self.decoder = nnx.data(decoder)
+        check_callable("decoder", decoder, "heads, tails, links", None, None, None)
+        self.decoder = decoder
 
     def __call__(
         self,

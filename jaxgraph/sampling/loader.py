@@ -52,10 +52,11 @@ class Loader:
         or numbers by the names of relations, where a set that is not named is left out. Sets of its
         readout are not among them: all of their edges are taken. With a readout, []: layers compute
         the whole graph in every step, and a batch reads rows of it.
-      sharded: the same graph on the devices of a mesh; None: on JAX's default device. Each device
-        then has its share of a batch. In mode "sar" or "domain" it fetches the rows of features
-        from the devices that hold them. In mode "p3" it sends the first layer's edges to all
-        devices, and these send it their shares of that layer's output.
+      sharded: the same graph on the devices of a mesh, of which features and labels are read; None:
+        on JAX's default device. Each device then has its share of a batch. In mode "sar" or
+        "domain" it fetches the rows of features from the devices that hold them. In mode "p3" it
+        sends the first layer's edges to all devices, and these send it their shares of that layer's
+        output.
       batch_size: seeds of a batch, of all devices together.
       nodes: int [seeds], the seeds; None: the training nodes. Of a `TypedGraph` they are of its
         target.
@@ -128,11 +129,8 @@ class Loader:
         self.threads = threads or min(4, max((os.cpu_count() or 1) - 1, 1))
         neighbors = source.neighbors(weights)
         self.weights = [each.weights for each in neighbors]
-        self.sharded = (
-            placed_on_one(graph)
-            if sharded is None
-            else source.checked(sharded, fetches=bool(self.fanouts))
-        )
+        given = placed_on_one(graph) if sharded is None else sharded
+        self.sharded = source.checked(given, fetches=bool(self.fanouts))
         homes = homes_of(self.sharded, source)
         if self.links is not None:
             homes[LINK] = _homes_of_links(self.links, source, homes)
@@ -187,8 +185,11 @@ class Loader:
 
         Returns:
           The sharded graph with the batch, again and again.
+
+        Raises:
+          ValueError: the epoch is no such number.
         """
-        return self.batches_waited_for(epoch, lambda: False, Usage())
+        return self.batches_waited_for(checked_seed("epoch", epoch), lambda: False, Usage())
 
     def batches_waited_for(
         self, epoch: int, is_idle: Callable[[], bool], usage: Usage

@@ -14,11 +14,17 @@ from jaxgraph.kinds import kind_of
 from jaxgraph.layout.part_graph import graph_of_parts
 from jaxgraph.layout.schema import EDGE_DATA, REPETITION
 from jaxgraph.layout.typed_manifest import TypedManifest
+from jaxgraph.links import HEAD
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.feature_protocol import plain_of
 from jaxgraph.parallel.shard import EDGES, NODES
 from jaxgraph.sampling.neighbors import Neighbors, neighbors_of
 from jaxgraph.typed_graph import EdgeSet, TypedGraph
+
+_SPARSE = (
+    "the features are sparse, and a batch takes dense rows of some nodes; make them dense, "
+    "graph.replace(nodes=graph.nodes.toarray()), and shard that graph"
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,6 +82,11 @@ class Source:
         of_target = list(self.sets.values())[self.target]
         if nodes is None:
             if of_target.train_mask is None or not of_target.train_mask.any():
+                if HEAD in self.readout:
+                    raise ValueError(
+                        "no links of the graph are training links to begin from; give the loader "
+                        "links=jaxgraph.sampling.Links(), whose seeds are its edges"
+                    )
                 raise ValueError(
                     "the graph has no training nodes to begin from; give Graph train_mask=..., "
                     "draw one with jaxgraph.transforms.random_split, or give the loader nodes=..."
@@ -143,7 +154,7 @@ class Source:
     def checked(self, sharded: Any, *, fetches: bool) -> ShardedGraph:
         """Checks that a sharded graph is this one, and that batches can be read from it.
 
-        With `fetches`, batches take rows of the features.
+        With `fetches`, batches take rows of the features of all sets, without it of the target.
         """
         if not isinstance(sharded, ShardedGraph):
             raise ValueError(
@@ -154,11 +165,6 @@ class Source:
         wrong = {
             "is in mode 'stream', and devices fetch rows from each other": sharded.is_streamed,
             "has message_flow, which is for the whole graph": manifest.flow is not None,
-            "has sparse features, and a batch takes dense rows of some nodes": fetches
-            and any(
-                table.nodes is not None and plain_of(table.nodes).is_sparse
-                for table in sharded.shards.tables.values()
-            ),
         }
         for what, is_wrong in wrong.items():
             if is_wrong:
@@ -166,7 +172,11 @@ class Source:
                     f"sharded {what}; shard the graph in mode 'sar', 'domain' or 'p3', without "
                     "message_flow"
                 )
-        shards = sharded.shards
+        shards, target = sharded.shards, list(self.sets)[self.target]
+        for name, table in shards.tables.items():
+            is_read = table.nodes is not None and (fetches or name == target)
+            if is_read and plain_of(table.nodes).is_sparse:
+                raise ValueError(_SPARSE)
         known = {*self.sets, *(name for name, *_ in self.ends)} <= {
             *shards.tables,
             *shards.edge_arrays,
@@ -207,10 +217,7 @@ def source_of(graph: Any) -> Source:
 
 def _check_features(graph: Graph) -> None:
     if graph.nodes is not None and not isinstance(graph.nodes, np.ndarray):
-        raise ValueError(
-            "the features are sparse, and a batch takes dense rows of some nodes; make them dense, "
-            "graph.replace(nodes=graph.nodes.toarray()), and shard that graph"
-        )
+        raise ValueError(_SPARSE)
 
 
 def _checked_weights(weights: Any, num_edges: int) -> np.ndarray:

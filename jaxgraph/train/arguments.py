@@ -16,6 +16,7 @@ from jaxgraph.kinds import kind_of, way_to_graph
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.feature_protocol import plain_of
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
+from jaxgraph.parallel.spmd import on_host
 from jaxgraph.parallel.whole_graph import as_sharded
 from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.identity import EvalParams
@@ -140,6 +141,9 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
                 f"the model expects in_features={width}, but the nodes of the graph have "
                 f"{features} features; make the model with in_features={features}"
             )
+        types = graph.shards.node_data.get("link_type")
+        if isinstance(types, jax.Array):
+            check_link_types(model, on_host(types)[0])
     variables = jax.tree.leaves(nnx.state(model), is_leaf=_is_variable)
     has_rows = any(v.get_metadata().get("rows") == "nodes" for v in variables if _is_variable(v))
     if has_rows and (len(graphs) > 1 or any(graph.is_streamed for graph in graphs)):
@@ -147,6 +151,18 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
             "the model has a variable with one row per node (NodeEmbedding), which belongs to one "
             "graph that is not in mode 'stream'; use node features instead"
         )
+
+
+def check_link_types(model: Any, types: Any) -> None:
+    """Refuses links, int [...] types of them or None, of more types than the decoder has rows."""
+    rows = getattr(getattr(model, "decoder", None), "num_types", None)
+    if rows is None or types is None or types.max(initial=0) < rows:
+        return
+    wanted = int(types.max()) + 1
+    raise ValueError(
+        f"the links have {wanted} types, and {type(model.decoder).__name__} has rows for {rows}; "
+        f"make it with num_types={wanted}"
+    )
 
 
 def check_flow(model: nnx.Module, graphs: Sequence[ShardedGraph], *, train: bool) -> None:

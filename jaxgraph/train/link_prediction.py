@@ -61,6 +61,11 @@ class LinkPrediction(Task):
                 "link prediction learns a label 1 or 0 of each pair, and the graph has none; make "
                 "it by jaxgraph.transforms.link_split, or with_links(..., labels=...)"
             )
+        if shard.manifest.num_classes > 2:
+            raise ValueError(
+                f"link prediction learns a label 1 or 0 of each pair, and the labels are of "
+                f"{shard.manifest.num_classes} classes; leave task= out, which learns classes"
+            )
         return super().splits(shard)
 
     def evaluated_splits(self, shard: Shard) -> tuple[str, ...]:

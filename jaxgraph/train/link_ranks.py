@@ -38,8 +38,9 @@ def link_ranks(
 
     s is the score of a link, and s_j that of the pair with the node j in the place of one end. Left
     out are the j that make another known link: an edge, or a link of any split (label 1), of the
-    same type. The mean of 1 / r is the filtered mean reciprocal rank, and that of r <= 10 Hits@10.
-    A score that is not a number ranks its link last, and as s_j it counts as higher.
+    same type; without types, in either direction. The mean of 1 / r is the filtered mean reciprocal
+    rank, and that of r <= 10 Hits@10. A score that is not a number ranks its link last, and as s_j
+    it counts as higher.
 
     Args:
       model: the model; its decoder maps one row of an end together with many of the other.
@@ -60,6 +61,11 @@ def link_ranks(
     """
     if not isinstance(model, LinkReadout):
         raise ValueError(f"model is {kind_of(model)}; expected a jaxgraph.nn.LinkReadout")
+    if "of_links" in getattr(model.decoder, "kernels", ()):
+        raise ValueError(
+            "the decoder reads features of links, and the pairs beside a link have none; ranks "
+            "need a LinkMLP without link_features"
+        )
     facts, source = _facts(graph, split), source_of(graph)
     if sharded is None:
         sharded = placed_on_one(graph)
@@ -144,11 +150,15 @@ def _facts(graph: Any, split: str) -> _Facts:
         raise ValueError(f"split is {split!r}, which has no links; expected 'val' or 'test'")
     types = table.node_data.get("link_type", np.zeros(table.num_nodes, np.int64))
     links = np.stack([sets["head"][1].senders, sets["tail"][1].senders, types], 1).astype(np.int64)
-    known = [links[positive]]
+    known, is_typed = [links[positive]], "link_type" in table.node_data
     for (sender, _, receiver), edges in graph.edge_sets.items():
         if (sender, receiver) == ends:
             of_edges = np.zeros(edges.num_edges) if edges.edge_type is None else edges.edge_type
             known.append(np.stack([edges.senders, edges.receivers, of_edges], 1).astype(np.int64))
+        is_typed |= edges.edge_type is not None and (sender, receiver) == ends
+    if ends[0] == ends[1] and not is_typed:
+        # Without types, an edge tells of its reverse.
+        known += [each[:, [1, 0, 2]] for each in known]
     return _Facts(
         dict(zip(("head", "tail"), ends, strict=True)),
         links[mask & positive],
@@ -201,6 +211,11 @@ def _ranks(
             return scored(*pair, {"link_type": kind})
 
         scores = jax.vmap(of_query)(rows, queries["types"])
+        if scores.ndim != 2:
+            raise ValueError(
+                f"the decoder returns {scores.ndim - 1} axes for the pairs of a link; expected one "
+                "score for each pair, [links]"
+            )
         answer, number = queries["answer"], jnp.arange(len(given))
         of_answer = lax.psum(own(answer, scores[number, answer[:, 1]]), axis)
 

@@ -12,10 +12,12 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.nn import BatchNorm
+from jaxgraph.nn.readout import Readout
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.spmd import on_host
 from jaxgraph.sampling import Loader
 from jaxgraph.sampling.batches import Usage
+from jaxgraph.train.arguments import check_link_types
 from jaxgraph.train.epoch import EpochProgram, Outcome, graph_key, programs_of
 from jaxgraph.train.fit_state import Held, TrainState, as_shape, replicate
 from jaxgraph.train.identity import definition
@@ -109,6 +111,13 @@ def check_loader(model: nnx.Module, loader: Loader, task: Task) -> None:
     """Checks that a model can learn a task by the batches of a loader."""
     fanouts, name = loader.fanouts, type(model).__name__
     layers = getattr(model, "edge_layers", None)
+    encoder = getattr(model, "encoder", None) if isinstance(model, Readout) else None
+    of_encoder = getattr(encoder, "edge_layers", None)
+    if fanouts and of_encoder is not None and of_encoder != len(fanouts):
+        raise ValueError(
+            f"the encoder, {type(encoder).__name__}, has {of_encoder} layers that read edges, and "
+            f"the loader {len(fanouts)} fanouts, {fanouts}; give it one for each layer"
+        )
     if layers == 0:
         raise ValueError(
             f"{name} propagates several times over the same nodes, and a batch has other nodes for "
@@ -124,20 +133,23 @@ def check_loader(model: nnx.Module, loader: Loader, task: Task) -> None:
             f"{name} has {layers} layers that read edges, and the loader {len(fanouts)} fanouts, "
             f"{fanouts}; give it one for each layer"
         )
+    if loader.links is not None:
+        check_link_types(model, loader.links.pairs.types)
     if loader.has_cache and type(task).in_training is not Task.in_training:
         raise ValueError(
             f"{type(task).__name__} changes the nodes in every step, and the loader has copies of "
             "some on each device; make it without cache_bytes"
         )
     shards = loader.sharded.shards
-    if shards.train_mask is not None:
+    if shards.train_mask is not None and loader.links is None:
         ids, mask = on_host(shards.node_ids, shards.train_mask)
         without = np.setdiff1d(loader.seeds, ids[mask])
         if len(without):
             raise ValueError(
                 f"{len(without)} of the loader's {len(loader.seeds)} seeds, such as "
-                f"{without[0]}, are no training nodes and have no loss; make it without nodes, or "
-                "with some of numpy.flatnonzero(graph.train_mask)"
+                f"{without[0]}, are no training nodes of the sharded graph and have no loss; make "
+                "it without nodes, or with some of numpy.flatnonzero(graph.train_mask), and shard "
+                "the graph that has this mask"
             )
     has_rows = any(
         each.get_metadata().get("rows") == "nodes"

@@ -2,7 +2,7 @@
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -190,6 +190,8 @@ def test_a_fault_is_named_with_its_file(
 def test_a_missing_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"Small.zip: no such file \(tried .*graphlearning"):
         load_tu("Small", tmp_path)
+    with pytest.raises(ValueError, match=r"expected load_tu\(name, folder\)"):
+        load_tu(cast(Any, tmp_path), "mutag")
     write(tmp_path, graph_labels=None)
     pack(tmp_path, tmp_path / "Small.zip")
     message = "Small_graph_labels.txt: no such file. Put it there from .*graphlearning"

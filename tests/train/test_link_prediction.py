@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+import scipy.sparse as sp
 from flax import nnx
 from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -249,6 +250,8 @@ def test_scores_that_are_not_numbers_are_the_worst() -> None:
     assert (ranks >= link_ranks(gae(), graph)).all() and ranks.min() > NODES / 2
     found = evaluate(model, graph, task=LinkPrediction(hits=(5,)))["test"]
     assert np.isnan(found["loss"]) and found["roc_auc"] == 0 and found["hits@5"] == 0
+    none = evaluate(gae(), link_split(plain(), negatives=0), task=LinkPrediction(hits=(1,)))
+    assert all(np.isnan(value) for name, value in none["test"].items() if name != "loss")
     for scores, y in (([np.nan, 2, 1], [1, 0, 0]), ([3, np.nan], [1, 0])):
         assert metrics.ranks_of(np.array(scores), np.array(y)).roc_auc() == 0
 
@@ -286,6 +289,50 @@ def test_types_of_edges_are_classes() -> None:
     assert relative_error(*found) < 1e-3
 
 
+def test_without_types_a_link_is_known_in_either_direction() -> None:
+    graph = Graph.from_edges([0, 1], [1, 0], num_nodes=6, nodes=np.ones((6, FEATURES)))
+    model, found = gae(), []
+    for val in ([2, 5], [5, 2]):
+        split = link_split(graph, held_out={"val": [val], "test": [[5, 3]]}, negatives=0)
+        found.append(link_ranks(model, split).tolist())
+    assert found[0] == found[1]
+
+
+def test_a_type_without_a_row_has_no_score() -> None:
+    rows = jax.numpy.ones((3, WIDTH))
+    scores = nn.DistMult(2, WIDTH, rngs=nnx.Rngs(0))(
+        rows, rows, {"link_type": np.array([1, 2, -1])}
+    )
+    assert np.isnan(scores).tolist() == [False, True, True]
+
+
+def test_a_function_can_be_the_decoder() -> None:
+    scores = [
+        predict(nn.LinkReadout(gae().encoder, decoder), targets())
+        for decoder in (nn.InnerProduct(), lambda heads, tails, links: (heads * tails).sum(-1))
+    ]
+    assert relative_error(*scores) < TOLERANCE
+
+
+def test_links_of_a_loader_need_no_training_links() -> None:
+    loader = Loader(targets(), [], links=Links(), batch_size=50)
+    assert targets().node_sets["link"].train_mask is not None
+    assert np.isfinite(fit(gae(), loader, optax.sgd(0.1), epochs=2, task=LinkPrediction()).loss[-1])
+
+
+def two_sets() -> TypedGraph:
+    """Links from authors to papers, which cite papers."""
+    sets = {name: {"nodes": np.ones((NODES, FEATURES))} for name in ("paper", "author")}
+    edges = {"senders": [0, 1], "receivers": [1, 2]}
+    graph = TypedGraph(sets, {("paper", "cites", "paper"): edges})
+    return with_links(graph, [0], [1], ends=("author", "paper"))
+
+
+def typed_decoder(types: int) -> nn.LinkReadout:
+    encoder = nn.RGCN(FEATURES, 8, WIDTH, num_types=TYPES, rngs=nnx.Rngs(0))
+    return nn.LinkReadout(encoder, nn.DistMult(types, WIDTH, rngs=nnx.Rngs(1)), edges="related")
+
+
 WRONG: Any = 5
 
 
@@ -311,6 +358,42 @@ BAD = {
         task=LinkPrediction(),
     ),
     "scores of links need task=": lambda: evaluate(gae(), on_devices(targets(), 1)),
+    "'head' reads rows of 'author'": lambda: predict(
+        nn.LinkReadout(gae().encoder, nn.InnerProduct(), edges="cites"), two_sets()
+    ),
+    "make it with num_types=3": lambda: predict(typed_decoder(2), split_of(True)),
+    "have 3 types, and DistMult": lambda: fit(
+        typed_decoder(2), Loader(split_of(True), [], links=Links()), optax.sgd(1.0), epochs=1
+    ),
+    "has other values than types": lambda: with_links(
+        plain(), [0], [1], node_data={"link_type": [-1]}
+    ),
+    "the labels are of 3 classes": lambda: evaluate(
+        gae(), with_links(plain(), [0, 1], [1, 2], labels=[0, 2]), task=LinkPrediction()
+    ),
+    "decoder is the class InnerProduct": lambda: gae(nn.InnerProduct),
+    "encoder is the class GCN; expected an instance": lambda: nn.GraphReadout(cast(Any, nn.GCN)),
+    "head is a Linear, which cannot be called as": lambda: nn.GraphReadout(
+        gae().encoder, nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    ),
+    "encoder is an InnerProduct, which cannot": lambda: nn.LinkReadout(nn.InnerProduct(), gae()),
+    "expected one score for each": lambda: link_ranks(
+        gae(nn.LinkMLP(WIDTH, 4, 2, rngs=nnx.Rngs(0))), split_of(False)
+    ),
+    "reads features of links": lambda: link_ranks(
+        gae(nn.LinkMLP(WIDTH, 4, link_features=2, rngs=nnx.Rngs(0))), split_of(False)
+    ),
+    "LinkMLP: rows of nodes have width 4": lambda: predict(
+        gae(nn.LinkMLP(5, 4, rngs=nnx.Rngs(0))), targets()
+    ),
+    "the features are sparse": lambda: Loader(
+        link_split(plain().replace(nodes=sp.csr_array(plain().nodes))), [2], links=Links()
+    ),
+    r"give the loader links=": lambda: Loader(split_of(False), []),
+    "has 1 layers that read edges, and the loader 2": lambda: fit(
+        gae(), Loader(split_of(False), [2, 2], links=Links()), optax.sgd(1.0), epochs=1
+    ),
+    "epoch: got -1": lambda: Loader(split_of(False), [], links=Links()).batches(-1),
     "hits is 5": lambda: LinkPrediction(hits=WRONG),
     "the links have no types": lambda: predict(
         gae(nn.DistMult(2, WIDTH, rngs=nnx.Rngs(0))), on_devices(targets(), 1)
