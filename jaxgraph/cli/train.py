@@ -398,7 +398,8 @@ def _train(
             if ending.received is not None:
                 raise KeyboardInterrupt
             if record.epoch < settings.epochs:
-                group.heartbeat.enter("epoch", len(ended) + 1)
+                of_seeds = (seed - options.seed) * settings.epochs
+                group.heartbeat.enter("epoch", of_seeds + record.epoch + 1)
 
         with bar, trace:
             return train.fit(
