@@ -31,6 +31,8 @@ from jaxgraph.parallel.whole_graph import on_device
 Params = Mapping[str, jax.Array]
 _COLUMNS = 64
 """Columns of a mapped row of each pair that are in memory at once, about."""
+_BLOCK = 8
+"""Pairs of one type in a block, of a sample."""
 _MATRICES = ({"kernel"}, {"bases", "coefficients"}, {"blocks"})
 
 
@@ -48,7 +50,7 @@ def rgcn_conv(
         out_features / blocks], the diagonal of W_r. Optionally "self_kernel" [in_features,
         out_features], W_self, and "bias" [out_features], b.
       neighborhood: a relation whose edges have types: `shard.relation(name)` of a
-        `jaxgraph.TypedGraph`.
+        `jaxgraph.TypedGraph`, or of a sample of one.
       x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
         these are different nodes.
       reduce: "mean" or "sum".
@@ -68,14 +70,17 @@ def rgcn_conv(
         raise ValueError(f"reduce is {reduce!r}; expected 'mean' or 'sum'")
     neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "rgcn_conv", ("edge_weight", "edge_type"))
-    pairs = _pairs_of(neighborhood)
+    num_types = _num_types(neighborhood)
     of_senders, of_receivers = two_ends(x)
     features = features_of(of_senders)
     features.check_dense("rgcn_conv")
     rows = features.rows("rgcn_conv")
     own = neighborhood.own_rows(rows) if of_receivers is None else of_receivers
-    kernel = _matrices(params, pairs, rows)
-    y = _typed_sum(reduce, pairs, kernel, rows)
+    kernel, pairs = _matrices(params, num_types, rows), getattr(neighborhood, "pairs", None)
+    if pairs is None:
+        y = _sampled_sum(reduce, neighborhood, kernel, rows)
+    else:
+        y = _typed_sum(reduce, pairs, kernel, rows)
     if "self_kernel" in params:
         check_width(neighborhood.receivers, own, params["self_kernel"])
         own = neighborhood.receivers.mask_rows(own)
@@ -84,24 +89,25 @@ def rgcn_conv(
     return add_bias(y, params.get("bias"))
 
 
-def _pairs_of(neighborhood: Any) -> Pairs:
-    """The pairs of a relation of typed edges, all of which carry messages."""
+def _num_types(neighborhood: Any) -> int:
+    """The edge types of a relation, all of whose edges carry messages."""
     pairs = getattr(neighborhood, "pairs", None)
-    if not isinstance(pairs, Pairs):
+    holder = getattr(neighborhood, "exchange", None) if pairs is None else pairs
+    found = getattr(holder, "num_types", None)
+    if found is None:
         raise ValueError(
             "rgcn_conv needs a relation whose edges have types: give a set of edges of a "
-            "jaxgraph.TypedGraph edge_type=..., shard it, and pass shard.relation(name). Not for "
-            "samples of it: those take jaxgraph.nn.HeteroConv, with a set of edges for each type"
+            "jaxgraph.TypedGraph edge_type=..., shard it, and pass shard.relation(name)"
         )
     if neighborhood.kept_edges is not None:
         raise ValueError(
             "rgcn_conv sums over all edges, and some of these are dropped; call it on the relation "
             "of the shard as it is"
         )
-    return pairs
+    return found
 
 
-def _matrices(params: Params, pairs: Pairs, x: jax.Array) -> jax.Array:
+def _matrices(params: Params, num_types: int, x: jax.Array) -> jax.Array:
     """The matrices of the types, [types, blocks, in, out], in the type of x."""
     given = params.keys() - {"self_kernel", "bias"}
     if given not in _MATRICES:
@@ -114,10 +120,10 @@ def _matrices(params: Params, pairs: Pairs, x: jax.Array) -> jax.Array:
     else:
         matrices = params["blocks"] if "blocks" in given else params["kernel"][:, None]
     types, blocks, width, _ = matrices.shape
-    if pairs.num_types > types:
+    if num_types > types:
         raise ValueError(
-            f"the edges have {pairs.num_types} types, and the layer has matrices for {types}; make "
-            f"it with num_types={pairs.num_types}"
+            f"the edges have {num_types} types, and the layer has matrices for {types}; make it "
+            f"with num_types={num_types}"
         )
     if x.shape[1] != blocks * width:
         raise ValueError(
@@ -161,22 +167,75 @@ _typed_sum.defvjp(_forward, _backward)
 
 def _mapped_sum(pairs: Pairs, matrices: jax.Array, rows: jax.Array) -> jax.Array:
     """Multiplies the row of each pair by the matrix of its type, and sums over pairs."""
+
+    def summed(mapped: jax.Array) -> jax.Array:
+        return NeighborReduction("sum").receive(pairs.out_of, mapped, mapped)
+
+    return _mapped(pairs.type_of_block, matrices, rows, summed)
+
+
+def _mapped(
+    type_of_block: jax.Array,
+    matrices: jax.Array,
+    rows: jax.Array,
+    summed: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+    """Multiplies rows, in blocks of one type, by the matrix of that type, and sums them."""
     types, blocks, width, out = matrices.shape
     # XLA's CPU compiler copies the operands of an einsum of four axes into other orders.
-    of_pairs = rows.reshape(-1, pairs.block, blocks, width).swapaxes(1, 2)
+    of_pairs = rows.reshape(len(type_of_block), -1, blocks, width).swapaxes(1, 2)
     wide, (chunks, size) = accumulation_dtype(rows.dtype), _chunks(blocks, out)
 
     def of_columns(columns: jax.Array) -> jax.Array:
-        of_blocks = columns[pairs.type_of_block]
+        of_blocks = columns[type_of_block]
         mapped = jnp.matmul(of_pairs, of_blocks, preferred_element_type=wide).swapaxes(1, 2)
-        mapped = rounded(mapped.reshape(len(rows), blocks * size), rows)
-        return NeighborReduction("sum").receive(pairs.out_of, mapped, mapped)
+        return summed(rounded(mapped.reshape(len(rows), blocks * size), rows))
 
     padded = jnp.pad(matrices, ((0, 0), (0, 0), (0, 0), (0, chunks * size - out)))
     columns = padded.reshape(types, blocks, width, chunks, size)
     y = _each(of_columns, jnp.moveaxis(columns, 3, 0))
     y = jnp.moveaxis(y.reshape(chunks, -1, blocks, size), 0, 2)
     return y.reshape(-1, blocks, chunks * size)[..., :out].reshape(-1, blocks * out)
+
+
+def _sampled_sum(reduce: str, neighborhood: Any, matrices: jax.Array, x: jax.Array) -> jax.Array:
+    """As `_typed_sum`, of the edges of a sample: a sort finds their pairs."""
+    incoming, types, count = neighborhood.incoming, len(matrices), neighborhood.edge_slots
+    # Slots without an edge are of a type of their own, and their rows are 0.
+    there = neighborhood.edge_mask
+    keys = jnp.where(there, neighborhood.edge_type, types), incoming.receivers
+    kind, receiver, slot = jax.lax.sort((*keys, jnp.arange(count)), num_keys=2)
+    differs = (kind[1:] != kind[:-1]) | (receiver[1:] != receiver[:-1])
+    is_first = jnp.pad(differs, (1, 0), constant_values=True).astype(jnp.int32)
+
+    def added(values: jax.Array, rows: jax.Array, length: int) -> jax.Array:
+        zeros = jnp.zeros((length, *values.shape[1:]), values.dtype)
+        return match_variation(zeros, values).at[rows].add(values, mode="drop")
+
+    pairs_of_type = added(is_first, kind, types + 1)
+    blocks_of_type = -(-pairs_of_type // _BLOCK)
+    before = [jnp.cumsum(each) - each for each in (blocks_of_type, pairs_of_type)]
+    pair = (_BLOCK * before[0] - before[1])[kind] + jnp.cumsum(is_first) - 1
+    num_blocks = count // _BLOCK + types + 1
+
+    wide = accumulation_dtype(x.dtype)
+    weight = there if neighborhood.edge_weight is None else there * neighborhood.edge_weight
+    rows = x[incoming.by_receiver.neighbors].astype(wide) * weight.astype(wide)[:, None]
+    sums = added(rows[slot], pair, num_blocks * _BLOCK)
+    if reduce == "mean":
+        sums /= jnp.maximum(added(there[slot].astype(wide), pair, len(sums)), 1)[:, None]
+    # Of a pair, and of a block, the first edge tells.
+    receiver_of_pair = added(receiver * is_first, pair, len(sums))
+    type_of_block = added(kind * (is_first & (pair % _BLOCK == 0)), pair // _BLOCK, num_blocks)
+
+    def summed(mapped: jax.Array) -> jax.Array:
+        return added(mapped.astype(wide), receiver_of_pair, neighborhood.receiver_rows)
+
+    type_of_block = jnp.minimum(type_of_block, types - 1)
+    y = _mapped(type_of_block, matrices, sums.astype(x.dtype), summed)
+    if reduce == "sum":
+        y *= neighborhood.exchange.share[:, None]
+    return y.astype(x.dtype)
 
 
 def _products(pairs: Pairs, x: jax.Array, rows: jax.Array, like: jax.Array) -> jax.Array:

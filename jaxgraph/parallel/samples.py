@@ -54,9 +54,11 @@ class DrawnEdges(Exchange):
     Attributes:
       share: float32 [receivers], edges that enter a node in the whole graph over those drawn; 0
         where none was.
+      num_types: of the edges in the whole graph; None: edges have no types.
     """
 
     share: Any = None
+    num_types: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     def propagate(self, call: Call) -> Pytree:
         """See `jaxgraph.parallel.relation.Relation.propagate`."""
@@ -181,6 +183,7 @@ class Sample:
     def layers(self, shard: Any) -> tuple[Any, ...]:
         """The neighbourhood of each layer, or those of its sets, as `Shard.flow` has them."""
         arrays, sizes = self._arrays(), self.sizes
+        paired = dict(getattr(shard.manifest, "paired", ()))
         homes = {name: self.fetched(home_of(shard, name, sizes.ends), name) for name in sizes.sets}
         # Of the first layer's senders, features may have no rows to fetch.
         first = {sizes.sets[0]: self._by_column(shard)} if sizes.by_column else homes
@@ -206,6 +209,7 @@ class Sample:
                     homes_of[layer][sender].reading(senders[sender], name, sends=True),
                     homes[receiver].reading(receivers[receiver], name, sends=False),
                     set_number=shard.edge_arrays[name].set_number,
+                    num_types=paired[name].num_types if name in paired else None,
                 )
             ends = tuple(each for each in shard.ends if each[0] in relations)
             layers.append(SampledLayer(senders, receivers, relations, ends))
@@ -279,6 +283,7 @@ class Sample:
         receivers: NodeTable,
         *,
         set_number: int,
+        num_types: int | None,
     ) -> Relation:
         name, sender, receiver = self.sizes.ends[number]
         own = edges_prefix(layer, name)
@@ -319,7 +324,8 @@ class Sample:
             receivers_first=sender == receiver,
             set_number=set_number,
         )
-        return Relation(senders, receivers, edges, DrawnEdges(share=found_share(groups, receivers)))
+        exchange = DrawnEdges(share=found_share(groups, receivers), num_types=num_types)
+        return Relation(senders, receivers, edges, exchange)
 
 
 def found_share(groups: EdgeGroups, receivers: NodeTable) -> jax.Array:

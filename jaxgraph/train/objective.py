@@ -94,7 +94,10 @@ def _input_of_layers(flow: Sequence[Any], model: Any, train: bool) -> tuple[list
     """The relations of the layers, and the features of the first one's senders."""
     first, declared = flow[0], first_aggregation(model)
     if isinstance(first, SampledLayer):
-        return list(flow), {name: table.nodes for name, table in first.tables.items()}
+        if not hasattr(model, "edge_layers"):
+            return list(flow), {name: table.nodes for name, table in first.tables.items()}
+        flow = [relation for layer in flow for relation in layer.relations.values()]
+        first = flow[0]
     x = first.senders.nodes
     if declared is not None and (declared.in_training or not train):
         stores = features_of(x).stores(declared.aggregation)

@@ -123,10 +123,10 @@ def check_loader(model: nnx.Module, loader: Loader, task: Task) -> None:
             f"{name} propagates several times over the same nodes, and a batch has other nodes for "
             "each layer; train it on the whole graph, fit(model, graph, ...)"
         )
-    if layers is not None and loader.sharded.shards.is_typed:
+    if layers is not None and {len(each) for each in loader.draws.fanouts} != {1}:
         raise ValueError(
-            f"{name} is for a graph of one set of nodes and edges, and the loader is of a "
-            "TypedGraph; take layers for several sets, such as jaxgraph.nn.HeteroConv"
+            f"{name} is for one set of edges, and the loader's graph has several; take layers for "
+            "several sets, such as jaxgraph.nn.HeteroConv"
         )
     if layers is not None and layers != len(fanouts):
         raise ValueError(

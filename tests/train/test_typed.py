@@ -14,6 +14,7 @@ import jaxgraph as jg
 from jaxgraph.typed_graph import TypedGraph
 from tests.parallel.test_typed_parts import AUTHORS, GRAPH
 from tests.parallel.typed_shards import scattered
+from tests.tolerance import relative_error
 
 NODES, TYPES = 90, 5
 
@@ -47,6 +48,43 @@ def test_curves_do_not_depend_on_the_number_of_devices(mode: str) -> None:
         found[parts] = metrics["train"]["loss"], metrics["test"]["accuracy"], outputs
     np.testing.assert_allclose(found[3][:2], found[1][:2], rtol=1e-4)
     np.testing.assert_allclose(found[3][2], found[1][2], atol=1e-4)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "mean": {},
+    "sum": {"reduce": "sum", "num_bases": 2},
+    "blocks": {"num_blocks": 3},
+}
+
+
+@pytest.mark.expensive
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_of_all_neighbours_give_the_gradients_of_the_graph(kind: str, parts: int) -> None:
+    graph = typed_graph()
+    ((ends, edges),) = graph.edge_sets.items()
+    weighted = dataclasses.replace(edges, edge_weight=np.linspace(0.5, 2, edges.num_edges))
+    graph = dataclasses.replace(graph, edge_sets={ends: weighted})
+    mesh = jg.parallel.make_mesh(parts)
+    sharded = jg.parallel.shard(graph, scattered(graph, parts), mesh, "sar")
+    model = jg.nn.RGCN(6, 9, 3, num_types=TYPES, **KINDS[kind], rngs=nnx.Rngs(0))
+    loader = jg.sampling.Loader(graph, [-1, -1], sharded=sharded, batch_size=NODES)
+    (batch,) = loader.batches(0)
+    expected, found = (jg.train.loss_and_grad(model, each) for each in (sharded, batch))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert relative_error(one, other) < 2e-5
+
+
+def test_few_neighbours_of_a_typed_graph_are_enough_to_learn_from() -> None:
+    graph = typed_graph()
+    model = jg.nn.RGCN(6, 8, 3, num_types=TYPES, rngs=nnx.Rngs(0))
+    loader = jg.sampling.Loader(graph, [3, 3], batch_size=20)
+    history = jg.train.fit(model, loader, optax.adam(1e-2), epochs=20)
+    assert history.loss[-1] < 0.8 * history.loss[0]
+    with pytest.raises(ValueError, match="the edges have 5 types, and the layer has matrices"):
+        jg.train.fit(
+            jg.nn.RGCN(6, 8, 3, num_types=4, rngs=nnx.Rngs(0)), loader, optax.sgd(0.1), epochs=1
+        )
 
 
 def test_a_graph_that_is_not_sharded_trains_on_one_device() -> None:
