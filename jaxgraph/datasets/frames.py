@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
+_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")
+"""Columns of numbers, as pandas calls them."""
 
 
 def from_pandas(
@@ -52,7 +54,8 @@ def from_pandas(
             the ids that occur, numbers in ascending order, names by first occurrence.
         categories: columns of ``nodes`` that hold texts, bools or pandas categories: "one-hot"
             makes a feature of each category, "codes" a number of each column, from 0. Categories
-            are sorted; those of a pandas categorical have its order. None: they are refused.
+            are sorted; those of a pandas categorical have its order. None: bools are 0 and 1, and
+            others are refused.
         missing: values that ``nodes`` lacks: a number is the "mean" of its column, or "zero"; a
             category is one of its own, the last. None: they are refused.
         **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``. A frame or
@@ -73,7 +76,7 @@ def from_pandas(
             "edge."
         )
     check_choices(categories=categories, missing=missing)
-    if categories is not None or missing is not None:
+    if categories is not None or missing is not None or has_index(fields.get("nodes")):
         fields["nodes"] = _encoded(fields.get("nodes"), categories, missing)
     is_looked_up = node_names is not None and relabel is not False
     choices = Choices(
@@ -134,7 +137,13 @@ def _encoded(nodes: Any, categories: str | None, missing: str | None) -> pd.Data
     import pandas as pd
 
     frame = nodes.to_frame() if nodes.ndim == 1 else nodes
-    columns = [(str(name), _column(frame.iloc[:, at])) for at, name in enumerate(frame.columns)]
+    is_plain = all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in frame.dtypes)
+    if is_plain and not frame.isna().any(axis=None):
+        return frame
+    numbers = (*_NUMBERS, "boolean") if categories is None else _NUMBERS
+    columns = [
+        (str(name), _column(frame.iloc[:, at], numbers)) for at, name in enumerate(frame.columns)
+    ]
     texts = [name for name, column in columns if isinstance(column, Coded)]
     if categories is None and texts:
         raise ValueError(
@@ -148,11 +157,19 @@ def _encoded(nodes: Any, categories: str | None, missing: str | None) -> pd.Data
     return pd.DataFrame(values, index=nodes.index)
 
 
-def _column(column: Any) -> np.ndarray | Coded:
-    """A column of numbers, NaN where they are missing, or of categories."""
+def _column(column: Any, numbers: tuple[str, ...]) -> np.ndarray | Coded:
+    """A column of some kinds of numbers, NaN where they are missing, or of categories."""
+    from pandas.api.types import infer_dtype
+
     if hasattr(column, "cat"):
         return Coded(column.cat.codes.to_numpy(), tuple(map(str, column.cat.categories)))
-    if getattr(column.dtype, "kind", "O") in "iuf":
+    kind = infer_dtype(column)
+    if kind == "complex":
+        raise ValueError(
+            f"nodes: column {str(column.name)!r} holds complex numbers; expected real ones, as "
+            "np.real(column) and np.imag(column) in two columns."
+        )
+    if kind in numbers:
         return column.to_numpy(np.float64, na_value=np.nan)
     return coded(_series(str(column.name), column.to_numpy()))
 
@@ -211,25 +228,28 @@ def _of_nodes(name: str, value: Any, found: Mapping[str, Any], by_occurrence: bo
     others = rows.keys() - set(listed)
     if others:
         raise ValueError(
-            f"{name}: {len(others)} ids of its index are in no edge, such as {min(others)!r}; if "
-            f"they are nodes without edges, pass node_names={name}.index."
+            f"{name}: {len(others)} ids of its index are in no edge, such as "
+            f"{min(others, key=str)!r}; if they are nodes without edges, pass "
+            f"node_names={name}.index."
         )
     return value.iloc[[rows[id_] for id_ in listed]].to_numpy()
 
 
 def _check_values(name: str, value: Any) -> None:
-    """Refuses texts and missing features and labels, with ways that keep the index."""
+    """Refuses texts and missing labels, with ways that keep the index."""
     columns = [value] if getattr(value, "ndim", 2) == 1 else [value[each] for each in value]
     if any(getattr(each.dtype, "kind", "O") not in "biuf" for each in columns):
-        raise ValueError(
-            f"{name}: holds values that are no numbers. For labels, "
-            "series.astype('category').cat.codes numbers them and keeps the index; for features, "
-            "pass categories='one-hot' or categories='codes'."
+        way_out = (
+            "(series == 'train') makes bools of texts, and keeps the index."
+            if name.endswith("_mask")
+            else "series.astype('category').cat.codes numbers texts, and astype(float) makes "
+            "numbers of objects; both keep the index."
         )
-    if name in ("nodes", "labels") and any(each.isna().any() for each in columns):
+        raise ValueError(f"{name}: holds values that are no numbers. {way_out}")
+    if name == "labels" and any(each.isna().any() for each in columns):
         raise ValueError(
-            f"{name}: values are missing. Of features, pass missing='mean' or missing='zero'; "
-            "labels.fillna(-1).astype(int) marks nodes without a label and keeps the index."
+            "labels: values are missing. labels.fillna(-1).astype(int) marks nodes without a label "
+            "and keeps the index."
         )
 
 

@@ -150,6 +150,7 @@ def test_ids_are_looked_up_in_the_names_of_all_nodes() -> None:
         ({"nodes": TOWNS[1:]}, "1 of 4 nodes have no row in it, the first is 'a'"),
         ({"nodes": pd.concat([TOWNS, TOWNS[:1]])}, "its index has 'a' twice"),
         ({"labels": pd.Series(range(5), list("abcde"))}, r"in no edge, such as 'e'.*labels\.index"),
+        ({"nodes": pd.DataFrame({"f": range(6)}, [*"abcd", 7, "q"])}, "2 ids .* in no edge, .* 7"),
         ({"nodes": np.zeros((5, 1))}, "has 5 rows, and 4 ids occur"),
         ({"num_nodes": 5}, "num_nodes is 5, and 4 ids occur"),
         ({"node_data": {"f": TOWNS["size"][1:]}}, "1 of 4 nodes have no row"),
@@ -224,6 +225,22 @@ def test_categories_are_codes_or_columns_in_sorted_order() -> None:
     assert sizes.nodes[:, 0].tolist() == [3, 1, 0]
 
 
+def test_bools_are_numbers_and_so_are_objects_that_hold_numbers() -> None:
+    bools = pd.DataFrame({"old": [True, False, True], "size": [0.5, 2, 1]}, list("abc"))
+    ways: list[dict[str, Any]] = [{}, {"missing": "mean"}, {"categories": "codes"}]
+    for given in ways:
+        graph = from_pandas(EDGES_BY_NAME, nodes=bools, **given)
+        assert graph.nodes.tolist() == [[1, 1], [1, 0.5], [0, 2]]
+    some = pd.Series([True, None, False], list("abc"), dtype=object)
+    found = from_pandas(EDGES_BY_NAME, nodes=some, missing="mean").nodes
+    assert found[:, 0].tolist() == [0, 1, 0.5]
+    objects = pd.Series([40, None, 3, 1], list("abcd"), dtype=object)
+    graph = from_pandas(
+        ROADS, nodes=objects, categories="codes", missing="mean", node_names=list("abcd")
+    )
+    np.testing.assert_allclose(graph.nodes[:, 0], [40, 44 / 3, 3, 1])
+
+
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
@@ -234,6 +251,8 @@ def test_categories_are_codes_or_columns_in_sorted_order() -> None:
         ({"categories": "codes", "missing": "mean"}, "column 'none' has no value, and no mean"),
         ({"categories": "codes", "nodes": None}, "expected a frame or a series of pandas"),
         ({"nodes": pd.Series([[1], [2], [3]]), "categories": "codes"}, "holds .*explode"),
+        ({"nodes": pd.Series([1j, 2, 3]), "categories": "codes"}, "'0' holds complex numbers"),
+        ({"nodes": pd.Series([1j, None], dtype=object)}, "'0' holds complex numbers; expected"),
         ({}, "pass categories='one-hot' or categories='codes'"),
     ],
 )
@@ -259,7 +278,9 @@ def test_texts_and_missing_values_are_refused() -> None:
     table = pd.DataFrame({"kind": ["x", "y", "x"], "size": [1.0, np.nan, 3.0]}, list("abc"))
     with pytest.raises(ValueError, match="no numbers"):
         from_pandas(EDGES_BY_NAME, labels=table["kind"])
-    with pytest.raises(ValueError, match="values are missing"):
-        from_pandas(EDGES_BY_NAME, nodes=table[["size"]])
+    with pytest.raises(ValueError, match=r"no numbers. series.astype\('category'\)"):
+        from_pandas(EDGES_BY_NAME, node_data={"kind": table["kind"]})
+    with pytest.raises(ValueError, match=r"train_mask: .* \(series == 'train'\) makes bools"):
+        from_pandas(EDGES_BY_NAME, train_mask=table["kind"])
     with pytest.raises(ValueError, match="values are missing"):
         from_pandas(EDGES_BY_NAME, labels=table["size"])
