@@ -323,10 +323,13 @@ def _check_trainable(facts: GraphFacts) -> None:
             "label_column=NAME), or by jaxgraph partition --process-memory 2GB --node-data FOLDER "
             "--out PARTS."
         )
-    if not {"train", "val"} <= facts.splits.keys():
-        raise ValueError(
-            f"{facts.name} has no training and validation nodes; --labels-per-class 20 draws them."
-        )
+    words = {"train": "training", "val": "validation"}
+    lacking = [word for split, word in words.items() if split not in facts.splits]
+    if lacking:
+        advice = "--labels-per-class 20 draws a split."
+        if "train" in facts.splits:
+            advice = "mark some nodes with a label as val in the column split of --node-data."
+        raise ValueError(f"{facts.name} has no {' and no '.join(lacking)} nodes; {advice}")
 
 
 def _train(

@@ -321,22 +321,31 @@ def not_flat(what: str, name: str) -> BrokenFileError:
 def _ids(
     ends: list[Any], first: int, place: Callable[[int], str], *, as_texts: bool
 ) -> tuple[Any, Any]:
-    """The ids of senders and receivers as arrays of whole numbers, or as trimmed texts."""
-    pl, found = polars(), []
-    for role, series in enumerate(ends):
-        if series.dtype.is_integer() and not as_texts and not series.null_count():
-            numbers = series.cast(pl.Int64, strict=False)
-            if not numbers.null_count():
-                found.append(numbers.to_numpy())
-                continue
-        if series.dtype.is_float():
-            series = series.fill_nan(None)
-        texts = series.cast(pl.String).fill_null("").str.strip_chars(BLANK)
-        empty = texts == ""
-        if empty.any():
-            raise BrokenFileError(f"{place(int(empty.arg_max()))}: has an empty id")
-        found.append(texts if as_texts else _whole(texts, place, first + role > 0))
-    return found[0], found[1]
+    """The ids of senders and of receivers."""
+    senders = ids_of(ends[0], place, as_texts=as_texts, follows_numbers=first > 0)
+    return senders, ids_of(ends[1], place, as_texts=as_texts, follows_numbers=True)
+
+
+def ids_of(
+    series: Any,
+    place: Callable[[int], str],
+    *,
+    as_texts: bool = False,
+    follows_numbers: bool = False,
+) -> Any:
+    """Reads ids as an array of whole numbers, or raises NotWholeError; or as trimmed texts."""
+    pl = polars()
+    if series.dtype.is_integer() and not as_texts and not series.null_count():
+        numbers = series.cast(pl.Int64, strict=False)
+        if not numbers.null_count():
+            return numbers.to_numpy()
+    if series.dtype.is_float():
+        series = series.fill_nan(None)
+    texts = series.cast(pl.String).fill_null("").str.strip_chars(BLANK)
+    empty = texts == ""
+    if empty.any():
+        raise BrokenFileError(f"{place(int(empty.arg_max()))}: has an empty id")
+    return texts if as_texts else _whole(texts, place, follows_numbers)
 
 
 def _whole(texts: Any, place: Callable[[int], str], follows_numbers: bool) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,12 +36,14 @@ from jaxgraph.datasets.files import (
 )
 from jaxgraph.datasets.matrix_market import is_matrix_market, read_matrix_market
 from jaxgraph.datasets.metis_graph import is_like_metis, read_metis
+from jaxgraph.datasets.node_columns import check_choices
 from jaxgraph.datasets.node_ids import looked_up, number_nodes
 from jaxgraph.datasets.node_table import read_node_table
 from jaxgraph.datasets.npz import check_pairs, load_npz
 from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.text_layout import Layout
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
 
 logger = logging.getLogger(__name__)
 
@@ -203,8 +206,18 @@ def _of_nodes(
         if label_column is not None or missing is not None:
             raise UnfitOptionError("label_column, missing: for node_data; leave them out.")
         return {}, {}
-    with naming(Path(path)):
-        return read_node_table(Path(path), label_column, missing)
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(
+            f"node_data: got {kind_of(path)}; expected the path of a table of nodes. A frame of "
+            "them is for jaxgraph.datasets.from_pandas(edges, nodes=frame)."
+        )
+    check_choices(missing=missing)
+    path = Path(path)
+    with naming(path), reading(path, "a table of nodes"):
+        found, facts = read_node_table(path, label_column, missing)
+        # Without the edges, so that a fault is reported under the name of this file.
+        _graph({"senders": [], "receivers": []} | found)
+    return found, facts
 
 
 def _graph(arguments: dict[str, Any]) -> Graph:

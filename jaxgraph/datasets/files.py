@@ -86,7 +86,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         raise
     except UnicodeDecodeError as error:
         raise BrokenFileError(
-            f"{path}: holds bytes that are not {error.encoding}; convert it first, as with "
+            f"{path}: holds bytes that are not {error.encoding.upper()}; save it as UTF-8, as with "
             f"'iconv -f latin1 -t utf-8 {path.name}', or fetch it again."
         ) from error
     except MemoryError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,10 @@ def check_choices(**choices: Any) -> None:
 
 
 def encoded(
-    columns: Iterable[tuple[str, np.ndarray | Coded]], categories: str, missing: str | None
+    columns: Iterable[tuple[str, np.ndarray | Coded]],
+    categories: str,
+    missing: str | None,
+    place: Callable[[int], str] = "row {}".format,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """The features of all columns, float32 [rows, features], and their names."""
     blocks, names = [], []
@@ -54,7 +57,7 @@ def encoded(
         if missing is None and is_gap.any():
             raise ValueError(
                 f"column {name!r} lacks {int(is_gap.sum()):,} of {is_gap.size:,} values, the first "
-                f"in row {int(is_gap.argmax())}; pass missing='mean' or missing='zero' (on the "
+                f"in {place(int(is_gap.argmax()))}; pass missing='mean' or missing='zero' (on the "
                 "command line --option missing=mean): a missing number is then the mean of its "
                 "column, or 0, and a missing category one of its own"
             )
@@ -68,7 +71,9 @@ def encoded(
                 _check_number(name, len(of_all), codes.size)
                 own = tuple(f"{name}={category}" for category in of_all)
                 values = codes[:, None] == np.arange(len(of_all))
-        blocks.append(values.reshape(len(is_gap), -1).astype(np.float32))
+        # `Graph` refuses numbers that are infinite in float32.
+        with np.errstate(over="ignore"):
+            blocks.append(values.reshape(len(is_gap), -1).astype(np.float32))
         names += own
     return np.concatenate(blocks, axis=1), tuple(names)
 

@@ -32,7 +32,13 @@ def parse_text(text: bytes, dtype: Any, columns: int | None = None, first: int =
         columns = text.partition(b"\n")[0].count(b",") + 1
     kind = pl.Int64 if np.dtype(dtype).kind == "i" else pl.Float64
     schema = {f"c{column}": kind for column in range(columns)}
-    table = pl.read_csv(text, has_header=False, schema=schema)
+    try:
+        table = pl.read_csv(text, has_header=False, schema=schema)
+    except pl.exceptions.PolarsError as error:
+        # The other lines are advice to programmers who call Polars.
+        reason = str(error).partition("\n")[0]
+        kinds = "whole numbers" if kind == pl.Int64 else "numbers"
+        raise ValueError(f"{reason}; expected {kinds}, {columns} in each line") from error
     if not len(table):
         raise ValueError("it holds no number")
     if sum(table.null_count().row(0)):

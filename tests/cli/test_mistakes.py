@@ -64,6 +64,7 @@ MISTAKES: dict[str, dict[str, str]] = {
     "train": {
         "--dataset EDGES": "A file of edges gets them by the column label of --node-data",
         "--dataset EDGES --node-data FULL": "--node-data: FULL is no file; expected a table of",
+        "--dataset EDGES --node-data TABLE": "no validation nodes; mark some nodes with a label",
         "--dataset karate --node-data FULL": "--node-data: no option of the data set 'karate'",
         "--dataset aifb --node-data FULL": "--node-data: not for aifb, whose edges have types",
     },
@@ -135,7 +136,7 @@ MISTAKES: dict[str, dict[str, str]] = {
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, Path]:
-    names = ("OUT", "FULL", "EDGES", "PARTS", "LOG")
+    names = ("OUT", "FULL", "EDGES", "TABLE", "PARTS", "LOG")
     found = {name: tmp_path / name.lower() for name in names}
     found["EDGES"], found["LOG"] = tmp_path / "a.csv", tmp_path / "a.jsonl"
     found["FULL"].mkdir()
@@ -143,6 +144,8 @@ def places(tmp_path: Path) -> dict[str, Path]:
     found["LOG"].touch()
     ends = np.random.default_rng(0).integers(0, 90, (700, 2)).tolist()
     found["EDGES"].write_text("source,target\n" + "".join(f"u{a},u{b}\n" for a, b in ends))
+    rows = "".join(f"u{i},{i % 2},{'train' if i < 9 else 'test'}\n" for i in range(90))
+    found["TABLE"].write_text(f"id,label,split\n{rows}")
     run("partition", "--dataset", "karate", "--parts", "2", "--out", str(found["PARTS"]))
     return found
 

@@ -129,7 +129,7 @@ DAMAGED = [
     ("0;1;0,5\n1;2;0,7\n", "line 1: '0,5' is no number in column 2.*--weight-column none"),
     ("src,dst,weight\n0,1,2\n1,2,\n", "line 3: nothing is in column 2; expected a weight"),
     ("5 9\n0 1 .5\n", "declares 9 edges and 1 follow"),
-    (b"0,1\n\xe9,2\n", "not utf-8; convert it first"),
+    (b"0,1\n\xe9,2\n", "not UTF-8; save it as UTF-8"),
     (b"0\0,\x001\n", "line 1: holds a zero byte"),
     ("0,1\n" + "1" * 2**20, "line 2: has over 1,048,576 characters"),
 ]

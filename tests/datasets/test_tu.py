@@ -161,7 +161,7 @@ FAULTS: list[tuple[dict[str, str], str]] = [
     ),
     ({"graph_indicator": "0\n1\n1\n3\n3\n2\n"}, "nodes of 4 graphs, from 0 to 3; expected some of"),
     ({"graph_labels": "1\n2\n"}, "from 1 to 3; expected some of each from 1 to 2, the lines of Sm"),
-    ({"graph_labels": "1.5\n2\n"}, "graph_labels.txt: cannot be read as comma-separated numbers"),
+    ({"graph_labels": "1.5\n2\n"}, r"graph_labels.txt: cannot .* `1.5` [^\n]*; expected whole"),
     (
         {"node_labels": "1\n2\n"},
         "node_labels.txt: has 2 lines of 1 numbers; expected 6 lines of some, one for each of",
