@@ -333,6 +333,18 @@ def typed_decoder(types: int) -> nn.LinkReadout:
     return nn.LinkReadout(encoder, nn.DistMult(types, WIDTH, rngs=nnx.Rngs(1)), edges="related")
 
 
+def test_triples_are_learned_from_samples() -> None:
+    """All neighbours give the losses of the whole graph; of some, losses are others."""
+    losses = []
+    for fanouts in ([], [-1, -1], [2, 2]):
+        loader = Loader(split_of(True), fanouts, links=Links(), batch_size=40)
+        history = fit(
+            typed_decoder(TYPES), loader, optax.adam(0.01), epochs=3, task=LinkPrediction()
+        )
+        losses.append(np.array(history.loss))
+    assert relative_error(losses[1], losses[0]) < TOLERANCE < relative_error(losses[2], losses[0])
+
+
 WRONG: Any = 5
 
 
