@@ -1,4 +1,4 @@
-"""Graphs to classify: published counts, features, archives and folders, and what is refused."""
+"""Graphs to classify: published counts, features, archives, folders and faults of files."""
 
 import zipfile
 from pathlib import Path
