@@ -13,6 +13,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.graph_arrays import checked_categories, checked_floats, checked_ids
 from jaxgraph.kinds import kind_of
 from jaxgraph.named_arrays import checked_named
+from jaxgraph.other_names import NAMES_OF_GRAPH
 
 __all__ = ["EdgeSet", "TypedGraph"]
 
@@ -238,6 +239,14 @@ def _node_set(name: str, given: Any) -> Graph:
         raise ValueError(
             f"node set {name!r}: got {kind_of(given)}; expected a dict of arrays as Graph takes "
             "them, such as {'nodes': x, 'labels': y}, or {'num_nodes': n}"
+        )
+    known = {*NAMES_OF_GRAPH, *(field.name for field in dataclasses.fields(Graph))}
+    others = {x: y for x, y in given.items() if x not in known and isinstance(y, np.ndarray | list)}
+    if others:
+        first = next(iter(others))
+        raise ValueError(
+            f"node set {name!r}: {first!r} is no argument; labels are classes, and other arrays of "
+            f"its rows are given as node_data={{{first!r}: ...}}"
         )
     try:
         return Graph.from_edges([], [], **{"name": name, **given})

@@ -153,6 +153,7 @@ MISTAKES: list[tuple[Any, dict[str, Any], str]] = [
     ),
     ([small()], {"labels": [0, 1]}, "node set 'graph': labels: got shape [2]; expected [1]"),
     ([small()], {"label": [0]}, "node set 'graph': "),
+    ([small()], {"heat": [0.5]}, "'heat' is no argument; labels are classes, and other arrays of"),
     ([small()], {"train_mask": [False]}, "node set 'graph': train_mask: selects no node"),
 ]
 

@@ -108,7 +108,7 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         rows["seeds"] = f"{len(seeds)}, from {seeds[0]}: means, and deviations over seeds"
     for split, metrics in result["evaluation"].items():
         of_split = result.get("deviation", {}).get(split, {})
-        around = {name: f" ± {value:.4f}" for name, value in of_split.items()}
+        around = {x: f" ± {y:.4f}" for x, y in of_split.items() if not math.isnan(y)}
         texts = (f"{name} {value:.4f}{around.get(name, '')}" for name, value in metrics.items())
         rows[split] = ", ".join(texts)
     if "correct_and_smooth" in result:

@@ -126,9 +126,14 @@ def run_train(options: TrainOptions) -> None:
             check_writable("--predictions", options.predictions)
         if options.log is not None:
             check_log("--log", options.log)
-        folder = options.profile
-        if folder and not folder.is_dir() and (folder.exists() or not folder.parent.is_dir()):
-            raise ValueError(f"--profile: {folder} is no folder, and none can be made there.")
+        if options.profile is not None:
+            try:
+                options.profile.mkdir(exist_ok=True)
+            except OSError as error:
+                raise ValueError(
+                    f"--profile: {options.profile} is no folder, and none can be made there."
+                ) from error
+            check_writable("--profile", options.profile / "trace")
         run = _read(options, group)
         if options.correct_and_smooth:
             check_smoothable(run.facts)

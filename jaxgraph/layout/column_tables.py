@@ -152,7 +152,7 @@ def column_tables(survey: Survey, manifest: Manifest, request: ColumnRequest) ->
         raise ValueError(
             f"the graph has {features} feature column(s) for {parts} devices; mode='p3' gives "
             "every device a slice of its own: take fewer devices or another mode, or let devices "
-            "share slices with feature_budget=<bytes per device>"
+            "share slices with feature_budget=<bytes per device> of jaxgraph.parallel.shard"
         )
     candidates = [g for g in range(1, parts + 1) if parts % g == 0 and g <= features]
     budget, least = request.budget, 0

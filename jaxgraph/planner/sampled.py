@@ -11,6 +11,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_positive, kind_of
 from jaxgraph.layout.sample_tables import SampleSizes, block_shapes
 from jaxgraph.partition import partition
+from jaxgraph.sampling.neighbors import check_method
 from jaxgraph.sampling.usual import usual_sizes
 
 KINDS = ("rows", "structure", "forward", "backward")
@@ -108,6 +109,13 @@ def choose_for_samples(
     if graph.num_features < 1:
         raise ValueError(
             "the graph has no features, which batches would read; give Graph nodes=..."
+        )
+    check_method(sample_method, name="sample_method")
+    check_positive("num_devices", num_devices)
+    if num_devices > graph.num_nodes:
+        raise ValueError(
+            f"num_devices is {num_devices}; expected at most one for each of {graph.num_nodes} "
+            "nodes"
         )
     check_positive("batch_size", batch_size)
     check_positive("hidden", hidden)

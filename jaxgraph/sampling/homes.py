@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from jaxgraph.layout.sample_tables import ASKED, NODE_IDS, PLACES
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.spmd import on_host
 from jaxgraph.sampling.sources import Source
+
+_OTHER = "sharded has other {} than the graph; shard the graph that is given, after all transforms"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,21 +105,34 @@ def fill(array: np.ndarray, values: np.ndarray) -> None:
 
 
 def homes_of(sharded: ShardedGraph, source: Source) -> dict[str, Homes]:
-    """Where the rows of each set of nodes are; refuses other edges, most of which degrees tell."""
+    """Where the rows of each set of nodes are, of devices that hold the source."""
     found = {}
-    for name in source.sets:
+    for name, nodes in source.sets.items():
         table = sharded.shards.tables[name]
         ids, mask = on_host(table.node_ids, table.node_mask)
         places = np.empty((2, int(mask.sum())), np.int32)
         places[:, ids[mask]] = np.nonzero(mask)
         found[name] = Homes(places[0], places[1], ids.shape[1])
+        for field in ("labels", "train_mask", "val_mask", "test_mask"):
+            given, placed = getattr(nodes, field), getattr(table, field)
+            if given is not None and placed is not None:
+                _check_alike(field, on_host(placed)[0][places[0], places[1]], given)
     for (name, _, receiver), edges in zip(source.ends, source.edges, strict=True):
-        (held,) = on_host(sharded.shards.edge_arrays[name].at_receivers.in_degree)
-        home = found[receiver]
-        degrees = np.bincount(edges.receivers, minlength=len(home.owner))
-        if not np.array_equal(held[home.owner, home.row], degrees):
-            raise ValueError(
-                "sharded has other edges than the graph: some nodes have other degrees; shard the "
-                "graph that is given, after all transforms"
-            )
+        arrays, home = sharded.shards.edge_arrays[name], found[receiver]
+        # Degrees tell most other edges.
+        held: dict[str, Any] = {"edges": (arrays.at_receivers.in_degree, None)}
+        if (arrays.edge_weight is None) != (edges.edge_weight is None):
+            raise ValueError(_OTHER.format("edge_weight"))
+        if arrays.at_receivers.weighted_in_degree is not None:
+            held["edge_weight"] = (arrays.at_receivers.weighted_in_degree, edges.edge_weight)
+        for field, (degrees, weights) in held.items():
+            (degrees,) = on_host(degrees)
+            given = np.bincount(edges.receivers, weights, len(home.owner))
+            _check_alike(field, degrees[home.owner, home.row], given)
     return found
+
+
+def _check_alike(field: str, held: np.ndarray, given: np.ndarray) -> None:
+    """Refuses an array of the devices, in the order of the nodes, that is not the source's."""
+    if not np.allclose(held, given, rtol=1e-3, atol=1e-3, equal_nan=True):
+        raise ValueError(_OTHER.format(field))

@@ -105,10 +105,12 @@ def neighbors_of(
     return Neighbors(pointers, np.asarray(senders, np.int32)[order], order, ordered)
 
 
-def check_method(method: Any, replace: Any = False, weights: Any = None) -> None:
+def check_method(
+    method: Any, replace: Any = False, weights: Any = None, *, name: str = "method"
+) -> None:
     """Refuses a method that there is not, or one that other arguments contradict."""
     if method not in ("neighbors", "labor"):
-        raise ValueError(f"method is {method!r}; expected 'neighbors' or 'labor'")
+        raise ValueError(f"{name} is {method!r}; expected 'neighbors' or 'labor'")
     if method == "labor" and (replace or weights is not None):
         raise ValueError(
             "method 'labor' draws all neighbours alike, and none twice; leave out replace and "

@@ -13,7 +13,7 @@ from jaxgraph.layout.sample_tables import SampleSizes
 from jaxgraph.partition import Partition
 from jaxgraph.sampling.batches import Drawer
 from jaxgraph.sampling.homes import Homes
-from jaxgraph.sampling.neighbors import Draws, check_method
+from jaxgraph.sampling.neighbors import Draws
 from jaxgraph.sampling.order import epoch_key, shuffled
 from jaxgraph.sampling.sources import source_of
 
@@ -61,7 +61,6 @@ def usual_sizes(
       Those where devices fetch rows of features, and those where they hold columns.
     """
     source, owner = source_of(graph), parts.assignment.astype(np.int32)
-    check_method(method)
     seeds, counts = source.seeds(None), np.bincount(owner, minlength=parts.num_parts)
     row, order = np.empty_like(owner), np.argsort(owner, kind="stable")
     row[order] = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -38,7 +38,8 @@ class EpochRecord:
       epoch: number of the epoch, from 1; a continued run continues the count.
       loss: training loss of the step (dropout on, before the parameters changed).
       val_loss: validation loss after the step; NaN without validation nodes.
-      seconds: time of step and evaluation, without compilation.
+      seconds: time of step and evaluation, without compilation; but a mini-batch that is larger
+        than those before has the step compiled again in its epoch.
       metrics: the task's metrics after the step, by split; of "train" those of the step itself,
         before the parameters changed, where the task evaluates no training nodes
         (`MaskedLabelPrediction`).

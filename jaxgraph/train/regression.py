@@ -110,7 +110,8 @@ class NodeRegression(Task):
             names = ", ".join(shard.node_data) or "none"
             raise ValueError(
                 f"the graph has no node array {self.target!r} to learn (its node arrays: {names}); "
-                f"give it one with graph.with_nodes({self.target}=...), before it is sharded"
+                f"give it one with graph.with_nodes({self.target}=...), before it is sharded, or "
+                f"rows of links, graphs or a set node_data={{{self.target!r}: ...}}"
             )
         return shard.node_data[self.target]
 

@@ -36,6 +36,7 @@ MISTAKES: dict[str, dict[str, str]] = {
         "--dataset corra": "name: no data set 'corra'; did you mean 'cora'?",
         "--log FULL/thesis.tex": "is no log of training",
         "--profile FULL/thesis.tex": "--profile:",
+        "--profile /proc/none": "--profile: /proc/none is no folder, and none can be made",
         "--profile-epochs 0": "--profile-epochs: got 0",
         "--seeds 0": "--seeds: got 0; expected at least 1",
         "--seeds 3 --seed 4294967294": "--seeds: got 3 seeds from 4294967294; expected the last",

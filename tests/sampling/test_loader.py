@@ -191,6 +191,10 @@ def streamed() -> Any:
     return shard(graph(), random_partition(graph(), 2), make_mesh(1), mode="stream")
 
 
+def weighted(factor: float) -> Graph:
+    return graph().replace(edge_weight=np.full(graph().num_edges, 0.7 * factor))
+
+
 def sparse() -> Graph:
     return graph().replace(nodes=sp.csr_array(np.asarray(graph().nodes)))
 
@@ -290,7 +294,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "sharded sparse": (
         lambda: loader(sharded=on_devices(sparse(), 2)),
-        "sharded has sparse features, .*; shard the graph",
+        "the features are sparse, .*; make them dense",
     ),
     "other sets": (
         lambda: loader(typed(), sharded=shard(typed(name="likes"), None, make_mesh(1))),
@@ -306,7 +310,19 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "other edges": (
         lambda: loader(sharded=on_devices(add_self_loops(graph()), 2)),
-        "sharded has other edges than the graph: .*; shard the graph that is given",
+        "sharded has other edges than the graph; shard the graph that is given",
+    ),
+    "other weights": (
+        lambda: loader(weighted(1), sharded=on_devices(weighted(2), 2)),
+        "sharded has other edge_weight than the graph",
+    ),
+    "no weights": (
+        lambda: loader(sharded=on_devices(weighted(1), 2)),
+        "sharded has other edge_weight than the graph",
+    ),
+    "other labels": (
+        lambda: loader(graph().replace(labels=np.zeros(61, int)), sharded=on_devices(graph(), 2)),
+        "sharded has other labels than the graph",
     ),
 }
 
