@@ -16,7 +16,6 @@ from jaxgraph.parallel.samples import SampledLayer
 
 READOUTS = ("head", "tail", "member")
 """Relations through which a target reads rows of nodes."""
-OF_NODES = "neighborhood, x, key=key, train=train"
 Given = Shard | Sequence[SampledLayer]
 """The shard of a graph with a readout, or what the layers read of a sample of it."""
 
@@ -32,7 +31,8 @@ class Readout(Module):
     """
 
     def __init__(self, encoder: Callable[..., Any], edges: str | None) -> None:
-        check_callable("encoder", encoder, OF_NODES, None, None, key=None, train=False)
+        call = "neighborhood, x, key=key, train=train"
+        check_callable("encoder", encoder, call, None, None, key=None, train=False)
         self.encoder, self.edges = encoder, edges
 
     def encoded(self, shard: Given, x: Any, **options: Any) -> tuple[Any, Mapping[str, Any]]:
@@ -88,7 +88,8 @@ class GraphReadout(Readout):
     ) -> None:
         super().__init__(encoder, edges)
         if head is not None:
-            check_callable("head", head, "graphs, y, key=key, train=train", 0, 0, key=0, train=0)
+            call = "graphs, y, key=key, train=train"
+            check_callable("head", head, call, None, None, key=None, train=False)
         self.head, self.reduce = head, reduce
 
     def __call__(

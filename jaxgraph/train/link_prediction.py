@@ -63,7 +63,7 @@ class LinkPrediction(Task):
             )
         if shard.manifest.num_classes > 2:
             raise ValueError(
-                f"link prediction learns a label 1 or 0 of each pair, and the labels are of "
+                "link prediction learns a label 1 or 0 of each pair, and the labels are of "
                 f"{shard.manifest.num_classes} classes; leave task= out, which learns classes"
             )
         return super().splits(shard)
