@@ -250,7 +250,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "typed": (
         lambda: fit(model_of(nn.GCN), loader_of(graph_of_sets()), ADAM, epochs=1),
-        "GCN is for a graph of one set of nodes and edges, .* such as jaxgraph.nn.HeteroConv",
+        "GCN is for one set of edges, .* such as jaxgraph.nn.HeteroConv",
     ),
     "rows": (
         lambda: fit(RowsNet(61), loader_of(), ADAM, epochs=1),
