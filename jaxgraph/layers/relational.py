@@ -220,8 +220,8 @@ def _sampled_sum(reduce: str, neighborhood: Any, matrices: jax.Array, x: jax.Arr
 
     wide = accumulation_dtype(x.dtype)
     weight = there if neighborhood.edge_weight is None else there * neighborhood.edge_weight
-    rows = x[incoming.by_receiver.neighbors].astype(wide) * weight.astype(wide)[:, None]
-    sums = added(rows[slot], pair, num_blocks * _BLOCK)
+    rows = x[incoming.by_receiver.neighbors[slot]].astype(wide)
+    sums = added(rows * weight[slot].astype(wide)[:, None], pair, num_blocks * _BLOCK)
     if reduce == "mean":
         sums /= jnp.maximum(added(there[slot].astype(wide), pair, len(sums)), 1)[:, None]
     # Of a pair, and of a block, the first edge tells.
